@@ -1,0 +1,34 @@
+# Two targets matter: `make serve` starts the application, `make test` runs every test.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+CONFIG ?= configs/pocket.yaml
+
+.PHONY: env serve test lint types clean
+
+env: $(STAMP) models/pocket/model.safetensors
+
+$(STAMP): requirements/cpu.txt pyproject.toml tools/bootstrap.sh
+	@PYTHON=$(PYTHON) bash tools/bootstrap.sh $(VENV) requirements/cpu.txt
+	@touch $@
+
+# Random weights until a trained checkpoint is there.
+models/pocket/model.safetensors: | $(STAMP)
+	@$(BIN)/python -m tools.pocket.init --seed 0 --out models/pocket
+
+serve: env
+	@OMNISERVE_CONFIG=$(CONFIG) $(BIN)/python -m app.serve
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+test: env
+	@$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV)
