@@ -6,6 +6,8 @@ the plain fields ``rope_theta``, ``swa_rope_theta`` and ``rope_scaling`` and nev
 folded into the ``rope_parameters`` of newer transformers versions.
 """
 
+from typing import Any
+
 from transformers import PretrainedConfig
 
 
@@ -13,7 +15,12 @@ class MiMoV2Config(PretrainedConfig):
     model_type = "mimo_v2"
     keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
 
-    def __init__(self, rope_theta=10_000.0, rope_scaling=None, **kwargs):
+    def __init__(
+        self,
+        rope_theta: float = 10_000.0,
+        rope_scaling: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.rope_theta = rope_theta
         self.rope_scaling = rope_scaling

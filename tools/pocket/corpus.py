@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterator
 COLOURS = ("red", "green", "blue", "yellow", "orange", "purple", "black", "white")
 SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond")
 SIZES = ("small", "large")
-PLACES = ("top left", "top", "top right", "left", "centre", "right")
-PLACES += ("bottom left", "bottom", "bottom right")
+PLACES = (
+    *("top left", "top", "top right", "left", "centre", "right"),
+    *("bottom left", "bottom", "bottom right"),
+)
 NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NAMES = ("anna", "ben", "carla", "david", "emma", "felix", "greta", "hugo", "iris", "jonas")
 THINGS = ("code", "key", "number", "colour", "shape", "box", "door", "word", "city", "animal")
-WORDS = ("apple", "river", "stone", "paper", "garden", "window", "yellow", "music", "winter")
-WORDS += ("table", "light", "house", "bread", "water", "train", "cloud", "horse", "chair", "school")
+WORDS = (
+    *("apple", "river", "stone", "paper", "garden", "window", "music", "winter", "table"),
+    *("light", "house", "bread", "water", "train", "cloud", "horse", "chair", "school"),
+)
 CITIES = ("berlin", "paris", "oslo", "rome", "tokyo", "lima", "cairo", "delhi")
 EVENTS = ("appears", "disappears", "moves left", "moves right", "moves up", "moves down")
 
@@ -56,7 +60,8 @@ def _read(rng: random.Random) -> str:
 
 def _count(rng: random.Random) -> str:
     a, b = rng.randint(0, 10), rng.randint(0, 10)
-    things = f"{rng.choice(COLOURS)} {rng.choice(SHAPES)}s"
+    shape = rng.choice(SHAPES)
+    things = f"{rng.choice(COLOURS)} {shape}{'es' if shape.endswith('s') else 's'}"
     verdict = "the first" if a > b else "the second" if b > a else "both the same"
     return (
         f"How many {things} are there? Count them.\n{NUMBERS[a]} ({a})\n"

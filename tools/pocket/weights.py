@@ -32,9 +32,7 @@ def random_tensors(plans: Iterable[TensorPlan], seed: int) -> dict[str, torch.Te
 
 def write_index(out: Path, files: dict[str, dict[str, torch.Tensor]]) -> None:
     """Write ``model.safetensors.index.json`` over ``files`` (file name to its tensors)."""
-    total = sum(
-        t.numel() * t.element_size() for tensors in files.values() for t in tensors.values()
-    )
+    total = sum(t.nbytes for tensors in files.values() for t in tensors.values())
     weight_map = {name: file for file, tensors in files.items() for name in tensors}
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
     path = out / "model.safetensors.index.json"
