@@ -50,7 +50,9 @@ def _look(rng: random.Random) -> str:
         )
     )
     verdict = rng.choice(("yes", "no", rng.choice(COLOURS), rng.choice(SHAPES)))
-    return f"{question}\n{'; '.join(parts)}.\nThe answer is {verdict}. A {_object(rng)}."
+    # Bare answers come right after a tag, so those words need entries without a space.
+    bare = f"{rng.choice(COLOURS)}\n{rng.choice(SHAPES)}\n{rng.choice(PLACES)}\n{verdict}"
+    return f"{question}\n{'; '.join(parts)}.\n{bare}\nThe answer is {verdict}."
 
 
 def _read(rng: random.Random) -> str:
@@ -64,7 +66,7 @@ def _count(rng: random.Random) -> str:
     things = f"{rng.choice(COLOURS)} {shape}{'es' if shape.endswith('s') else 's'}"
     verdict = "the first" if a > b else "the second" if b > a else "both the same"
     return (
-        f"How many {things} are there? Count them.\n{NUMBERS[a]} ({a})\n"
+        f"How many {things} are there? Count them.\n{NUMBERS[a]} ({a})\n{NUMBERS[b]}\n"
         f"Which image has more {things}?\nThe first has {a}, the second has {b}: {verdict}."
     )
 

@@ -2,7 +2,8 @@
 
 Pre-tokenizer rules: every digit stands alone; capitals never merge with each other (so a
 reading answer is one token for each character); a word may merge fully, with the space
-before it; punctuation merges in pairs at most. There is no normaliser: decoding gives back exactly the text that was encoded.
+before it; punctuation merges in pairs at most and a tag always opens a piece. There is no
+normaliser: decoding gives back exactly the text that was encoded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ PATTERN = "|".join(
         r" ?\p{Lu}?\p{Ll}+",
         r"\p{Lu}",
         r" ?[\p{Lt}\p{Lm}\p{Lo}\p{M}]+",
-        r" ?[^\s\p{L}\p{M}\p{N}]{1,2}",
+        r" ?</?",
+        r" ?[^\s\p{L}\p{M}\p{N}<]{1,2}",
         r"\s*[\r\n]+",
         r"\s+(?!\S)",
         r"\s+",
