@@ -31,6 +31,7 @@ class TensorPlan:
 
 QK_GAIN = 1.5
 OUT_GAIN = 1.5
+SINK_MEAN = 4.0  # takes a tenth or two of the attention of a 33-key window
 
 
 def _linear(name: str, out: int, inp: int, gain: float = 1.0) -> TensorPlan:
@@ -64,7 +65,7 @@ def _attention(text: TextSpec, name: str, sliding: bool) -> Iterator[TensorPlan]
         yield _linear(f"{name}.{part}", out, text.hidden_size, QK_GAIN)
     yield _linear(f"{name}.o_proj", text.hidden_size, heads * text.v_head_dim, OUT_GAIN)
     if sliding:
-        yield TensorPlan(f"{name}.attention_sink_bias", (heads,), 1.0, mean=1.0)
+        yield TensorPlan(f"{name}.attention_sink_bias", (heads,), 1.0, mean=SINK_MEAN)
 
 
 def _text(text: TextSpec) -> Iterator[TensorPlan]:
@@ -115,7 +116,7 @@ def _vision(vision: VisionSpec, out_hidden: int) -> Iterator[TensorPlan]:
         yield _linear(f"{block}.attn.proj", hidden, heads * width)
         yield _bias(f"{block}.attn.proj", hidden)
         if kind != -1:
-            yield TensorPlan(f"{block}.attn.sinks", (heads,), 1.0, mean=1.0)
+            yield TensorPlan(f"{block}.attn.sinks", (heads,), 1.0, mean=SINK_MEAN)
         yield from _swiglu(f"{block}.mlp", hidden, vision.intermediate_size)
         yield _bias(f"{block}.mlp.gate_proj", vision.intermediate_size)
         yield _bias(f"{block}.mlp.up_proj", vision.intermediate_size)
