@@ -1,0 +1,158 @@
+"""Every place where the CPU platform replaces something of SGLang: one table, applied here.
+
+A missing name stops the start with a sentence: a patch that silently misses would surface as
+wrong tokens. docs/sglang-patches.md lists the same rows with their reasons.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from llm.cpu import sampling, slots, speculative
+from llm.version import PINNED_SGLANG
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Replace ``module.attribute`` (attribute may be ``Class.method``) by ``replacement``.
+
+    Modules that imported the old object by name are updated too. Where the old value is None
+    (no kernel on this platform) they cannot be found, so ``also`` names them.
+    """
+
+    module: str
+    attribute: str
+    replacement: Any
+    also: tuple[str, ...] = ()
+
+
+_OPS = "sglang.kernels.ops"
+_EAGLE = "sglang.srt.speculative.eagle_utils"
+
+
+def _engine_patches() -> list[Patch]:
+    return [
+        Patch(f"{_OPS}.speculative.multi_layer_eagle", "rotate_input_ids",
+              speculative.rotate_input_ids),
+        Patch(f"{_OPS}.speculative.spec_tree", "build_tree_kernel_efficient_func",
+              speculative.build_chain),
+        Patch(f"{_OPS}.speculative.spec_tree", "verify_tree_greedy_func",
+              speculative.verify_greedy),
+        Patch(f"{_OPS}.speculative.verify_sampling", "tree_speculative_sampling_target_only",
+              speculative.verify_sampling, also=(_EAGLE,)),
+        Patch(f"{_OPS}.speculative.verify_sampling", "chain_speculative_sampling_triton",
+              speculative.verify_rejection),
+        Patch(f"{_OPS}.speculative.eagle", "fill_bonus_tokens_func",
+              speculative.fill_bonus_tokens),
+        Patch(f"{_OPS}.speculative.eagle", "fill_accept_out_cache_loc_func",
+              slots.fill_accept_cache_locs),
+        Patch(f"{_OPS}.speculative.cache_locs", "assign_draft_cache_locs_contiguous_func",
+              slots.assign_draft_cache_locs),
+        Patch(f"{_OPS}.speculative.cache_locs", "fill_front_out_cache_loc_func",
+              slots.fill_front_cache_locs),
+        Patch(f"{_OPS}.speculative.row_argmax", "row_argmax", sampling.row_argmax),
+        Patch(f"{_OPS}.sampling.renorm", "top_k_renorm_prob", sampling.top_k_renorm,
+              also=("sglang.srt.layers.sampler", _EAGLE)),
+        Patch(f"{_OPS}.sampling.renorm", "top_p_renorm_prob", sampling.top_p_renorm,
+              also=("sglang.srt.layers.sampler", _EAGLE)),
+        Patch(f"{_OPS}.sampling.murmur_hash", "murmur_hash32", sampling.murmur_hash32),
+        Patch("sglang.srt.mem_cache.allocation", "assign_req_to_token_pool_func",
+              slots.assign_req_to_token),
+        Patch("sglang.srt.mem_cache.memory_pool", "MHATokenToKVPool._init_kv_copy_and_warmup",
+              _no_kv_copy),
+    ]  # fmt: skip
+
+
+def _speculative_patches() -> list[Patch]:
+    return [
+        Patch(_EAGLE, "default_tree_mask_mode", _chain_mask_mode),
+        Patch("sglang.srt.speculative.draft_utils",
+              "DraftBackendFactory.create_draft_extend_backend", _draft_extend_backend),
+    ]  # fmt: skip
+
+
+def apply_engine() -> None:
+    """Patch what every engine worker needs; called while SGLang's model runner is imported."""
+    from sglang.srt.layers.attention.attention_registry import register_attention_backend
+
+    def create(runner: Any) -> Any:
+        from llm.cpu.attention import CpuAttentionBackend
+
+        return CpuAttentionBackend(runner)
+
+    register_attention_backend("torch_native")(create)
+    torch.cuda.synchronize = _nothing
+    torch.cuda.empty_cache = _nothing
+    apply(_engine_patches())
+
+
+def apply_speculative() -> None:
+    """Patch what only the draft worker needs, and what its imports had bound early."""
+    apply(_engine_patches() + _speculative_patches())
+
+
+def apply(patches: list[Patch]) -> None:
+    """Apply patches; applying twice is the same as once.
+
+    Raises RuntimeError naming the first symbol that SGLang does not have.
+    """
+    for patch in patches:
+        module = importlib.import_module(patch.module)
+        owner: Any = module
+        *path, name = patch.attribute.split(".")
+        try:
+            for part in path:
+                owner = getattr(owner, part)
+            original = getattr(owner, name)
+        except AttributeError:
+            raise RuntimeError(
+                f"{patch.module}.{patch.attribute} does not exist; "
+                f"the CPU platform is written for sglang=={PINNED_SGLANG}"
+            ) from None
+        if original is not patch.replacement:
+            setattr(owner, name, patch.replacement)
+            if original is not None:
+                _rebind(original, patch.replacement)
+        for consumer in patch.also:
+            if consumer in sys.modules:
+                setattr(sys.modules[consumer], name, patch.replacement)
+
+
+def _rebind(original: object, replacement: object) -> None:
+    """Update every SGLang module that holds ``original`` under some name."""
+    for name, module in list(sys.modules.items()):
+        if module is None or not name.startswith("sglang."):
+            continue
+        for attribute, value in list(vars(module).items()):
+            if value is original:
+                setattr(module, attribute, replacement)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """A CPU has no stream to drain and no device cache to empty."""
+
+
+def _no_kv_copy(self: Any) -> None:
+    """The tiled device copy moves draft trees, which the chain never needs."""
+    self._kv_copy_config = None
+
+
+def _chain_mask_mode() -> Any:
+    """A mask over the drafted rows only; the full one grows with the context, unread."""
+    from sglang.kernels.ops.speculative.spec_tree import TreeMaskMode
+
+    return TreeMaskMode.QLEN_ONLY
+
+
+def _draft_extend_backend(self: Any) -> Any:
+    from llm.cpu.attention import CpuAttentionBackend
+
+    backend = CpuAttentionBackend(self.draft_model_runner)
+    backend.prefill_attention_backend_str = "torch_native"
+    backend.decode_attention_backend_str = "torch_native"
+    return backend
