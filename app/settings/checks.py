@@ -1,0 +1,66 @@
+"""Checks of the settings against the checkpoint they name, made once at start-up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from app.settings.load import SettingsError, resolve_path
+from app.settings.root import Settings
+
+
+def read_model_config(settings: Settings) -> dict[str, Any]:
+    """`config.json` of the checkpoint. Raises `SettingsError`."""
+    directory = resolve_path(settings.model.path)
+    path = directory / "config.json"
+    if not path.is_file():
+        raise SettingsError(
+            f"model.path is {settings.model.path!r}; it must be a directory that holds a "
+            f"checkpoint, and {path} does not exist"
+        )
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise SettingsError(f"{path} is not a JSON object")
+    return config
+
+
+def check_model(settings: Settings, config: dict[str, Any]) -> None:
+    """Refuse settings that this checkpoint cannot run with. Raises `SettingsError`."""
+    llm = settings.llm
+    longest = config.get("max_position_embeddings")
+    if llm.context_length and isinstance(longest, int) and llm.context_length > longest:
+        raise SettingsError(
+            f"llm.context_length is {llm.context_length}; it must be from 64 to {longest}, "
+            "the checkpoint's max_position_embeddings"
+        )
+    window = config.get("sliding_window")
+    if llm.max_total_tokens is not None and isinstance(window, int):
+        _check_swa_pool(settings, window)
+
+
+def _check_swa_pool(settings: Settings, window: int) -> None:
+    """A prefill chunk and every running request's window must fit the SWA pool.
+
+    An engine whose SWA pool is smaller stalls without an error (seen with SGLang 0.5.23: 300 SWA
+    slots and the default chunk size), so it is refused here.
+    """
+    llm = settings.llm
+    slots = int(llm.max_total_tokens * llm.swa_full_tokens_ratio) if llm.max_total_tokens else 0
+    per_request = window + llm.page_size + llm.mtp.draft_tokens
+    needed = llm.chunked_prefill_size + llm.max_running_requests * per_request
+    if slots < needed:
+        raise SettingsError(
+            f"llm.max_total_tokens is {llm.max_total_tokens} and llm.swa_full_tokens_ratio "
+            f"{llm.swa_full_tokens_ratio:g}: an SWA pool of {slots} tokens; it must be at least "
+            f"{needed} (chunked_prefill_size + max_running_requests * (window {window} + "
+            "page_size + draft tokens))"
+        )
+
+
+def checkpoint_directory(settings: Settings) -> Path:
+    """Absolute directory of the checkpoint."""
+    return resolve_path(settings.model.path).resolve()

@@ -1,0 +1,142 @@
+"""Settings of the language-model stage: SGLang's engine arguments that matter, typed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.settings.base import Device, Dtype, Scaling, Section
+
+# Engine arguments that have a setting of their own: the escape hatch may not contradict it.
+_OWN = frozenset(
+    {
+        "model_path",
+        "served_model_name",
+        "device",
+        "dtype",
+        "kv_cache_dtype",
+        "tp_size",
+        "attn_dp_size",
+        "ep_size",
+        "context_length",
+        "chunked_prefill_size",
+        "page_size",
+        "max_running_requests",
+        "max_queued_requests",
+        "max_total_tokens",
+        "mem_fraction_static",
+        "swa_full_tokens_ratio",
+        "speculative_algorithm",
+        "speculative_num_steps",
+        "speculative_eagle_topk",
+        "speculative_num_draft_tokens",
+        "enable_hierarchical_cache",
+        "reasoning_parser",
+        "tool_call_parser",
+    }
+)
+
+
+class MtpSettings(Section):
+    """Multi-token prediction: the checkpoint's own draft layers."""
+
+    enabled: bool = Field(default=True, description="Draft with the checkpoint's MTP layers")
+    steps: int = Field(
+        default=3, ge=1, le=8, description="Tokens drafted per step, one MTP layer for each"
+    )
+
+    @property
+    def draft_tokens(self) -> int:
+        """Tokens that one step verifies: the drafts and the one before them."""
+        return self.steps + 1 if self.enabled else 1
+
+
+class LlmSettings(Scaling):
+    """The language model: engine arguments and replicas."""
+
+    device: Device
+    dtype: Dtype = Field(description="Number type of weights and activations")
+    kv_cache_dtype: Literal["auto", "fp8_e4m3", "fp8_e5m2", "bfloat16"] = Field(
+        default="auto", description="Number type of the KV pools; auto = that of the model"
+    )
+    tensor_parallel: int = Field(default=1, ge=1, le=1024, description="Devices per layer")
+    attention_data_parallel: int = Field(
+        default=1, ge=1, le=1024, description="Groups that share the attention layers' requests"
+    )
+    expert_parallel: int = Field(
+        default=1, ge=1, le=1024, description="Devices that the experts are spread over"
+    )
+    context_length: int | None = Field(
+        default=None,
+        ge=64,
+        le=16_777_216,
+        description="Tokens of prompt and answer together; null = the checkpoint's own",
+    )
+    chunked_prefill_size: int = Field(
+        ge=16, le=1_048_576, description="Prompt tokens per prefill pass"
+    )
+    page_size: int = Field(default=1, ge=1, le=1024, description="Tokens per KV page")
+    max_running_requests: int = Field(ge=1, le=65_536, description="Requests decoded at once")
+    max_waiting_requests: int = Field(
+        default=1024, ge=1, le=1_000_000, description="Requests that may wait in the engine"
+    )
+    max_total_tokens: int | None = Field(
+        default=None,
+        ge=128,
+        le=1_000_000_000,
+        description="Tokens in the full pool; null = as many as mem_fraction allows",
+    )
+    mem_fraction: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of device memory for weights and KV pools; null = the engine's choice",
+    )
+    swa_full_tokens_ratio: float = Field(
+        default=0.8, gt=0, le=1, description="Tokens in the SWA pool per token in the full pool"
+    )
+    mtp: MtpSettings = Field(default=MtpSettings(), description="Multi-token prediction")
+    hierarchical_cache: Literal[False] = Field(
+        default=False, description="KV tiers below device memory; not available yet"
+    )
+    reasoning_parser: str | None = Field(
+        default="mimo", description="SGLang's parser of thinking; null = none"
+    )
+    tool_call_parser: str | None = Field(
+        default="mimo", description="SGLang's parser of tool calls; null = none"
+    )
+    chat_template_kwargs: dict[str, Any] = Field(
+        default={}, description="Default arguments of the chat template, such as enable_thinking"
+    )
+    warmup: bool = Field(
+        default=True, description="Run requests before ready, so that the first one costs no more"
+    )
+    extra_engine_args: dict[str, Any] = Field(
+        default={}, description="Further SGLang engine arguments by their own names"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        taken = sorted(_OWN & set(self.extra_engine_args))
+        if taken:
+            raise ValueError(
+                f"extra_engine_args holds '{taken[0]}', which has a setting of its own in 'llm'"
+            )
+        if self.max_total_tokens is None and self.device == "cpu":
+            raise ValueError(
+                "max_total_tokens is null; on device cpu it must be a whole number, "
+                "since there is no device memory to fill"
+            )
+        if self.chunked_prefill_size % self.page_size:
+            raise ValueError(
+                f"chunked_prefill_size is {self.chunked_prefill_size}; "
+                f"it must be a multiple of page_size ({self.page_size})"
+            )
+        devices = self.tensor_parallel
+        for name in ("attention_data_parallel", "expert_parallel"):
+            if devices % getattr(self, name):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; it must divide tensor_parallel ({devices})"
+                )
+        return self

@@ -1,0 +1,91 @@
+"""Settings of the encoder and video stages. A null takes the checkpoint's own value."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from app.settings.base import GIB, MIB, Device, Dtype, Scaling
+
+
+class ImageSettings(Scaling):
+    """The image encoder: decoding limits, device and batches."""
+
+    device: Device
+    dtype: Dtype = Field(description="Number type of the vision tower")
+    max_pixels: int = Field(
+        default=64_000_000,
+        ge=1024,
+        le=1_000_000_000,
+        description="Pixels of an image as sent; larger ones are refused from their header",
+    )
+    decode_threads: int = Field(default=1, ge=1, le=256, description="Threads that decode images")
+    max_batch_patches: int = Field(
+        default=16_384, ge=32, le=4_194_304, description="Patches in one forward pass"
+    )
+    max_batch_items: int = Field(
+        default=16, ge=1, le=4096, description="Images in one forward pass"
+    )
+    max_wait_ms: float = Field(
+        default=2.0, ge=0, le=1000, description="Longest wait for batch mates, in milliseconds"
+    )
+
+
+class AudioSettings(Scaling):
+    """The audio encoder: limits, device and batches."""
+
+    device: Device
+    dtype: Dtype = Field(description="Number type of the audio tokenizer and encoder")
+    max_seconds: float = Field(
+        default=600.0, gt=0, le=86_400, description="Longest sound in seconds"
+    )
+    max_batch_frames: int = Field(
+        default=24_000, ge=16, le=4_194_304, description="Mel frames in one forward pass"
+    )
+    max_batch_items: int = Field(default=16, ge=1, le=4096, description="Sounds in one pass")
+    max_wait_ms: float = Field(
+        default=2.0, ge=0, le=1000, description="Longest wait for batch mates, in milliseconds"
+    )
+
+
+class VideoSettings(Scaling):
+    """The video decoder: how clips are sampled, limits and workers."""
+
+    fps: float | None = Field(
+        default=None, gt=0, le=240, description="Frames sampled per second of a clip"
+    )
+    min_frames: int | None = Field(
+        default=None, ge=1, le=100_000, description="Fewest frames sampled from a clip"
+    )
+    max_frames: int | None = Field(
+        default=None, ge=2, le=100_000, description="Most frames sampled from a clip"
+    )
+    min_pixels: int | None = Field(
+        default=None, ge=1024, le=1_000_000_000, description="Fewest pixels of a sampled frame"
+    )
+    max_pixels: int | None = Field(
+        default=None, ge=1024, le=1_000_000_000, description="Most pixels of a sampled frame"
+    )
+    total_max_pixels: int | None = Field(
+        default=None, ge=1024, le=100_000_000_000, description="Pixels of all sampled frames"
+    )
+    request_max_fps: float = Field(
+        default=30.0, gt=0, le=240, description="Highest fps that a request may ask for"
+    )
+    request_max_frames: int = Field(
+        default=3600, ge=2, le=100_000, description="Most frames that a request may ask for"
+    )
+    max_duration_s: float = Field(
+        default=7200.0, gt=0, le=604_800, description="Longest clip or sound in seconds"
+    )
+    max_frame_pixels: int = Field(
+        default=40_000_000, ge=1024, le=1_000_000_000, description="Pixels of a frame as sent"
+    )
+    workers: int = Field(
+        default=1, ge=1, le=256, description="Decodes that run at once in a replica"
+    )
+    memory_bytes: int = Field(
+        default=2 * GIB, ge=16 * MIB, le=1024 * GIB, description="Decoded frames held per clip"
+    )
+    timeout_s: float = Field(
+        default=300.0, gt=0, le=86_400, description="Seconds that one decode may take"
+    )
