@@ -67,7 +67,6 @@ def _text_fields(text: TextSpec) -> dict[str, Any]:
         "hidden_act": "silu",
         "tie_word_embeddings": False,
         "initializer_range": 0.02,
-        "use_cache": True,
     }
 
 

@@ -47,12 +47,12 @@ def save_checkpoint(
 ) -> None:
     """Write the three safetensors files and the index below ``out``."""
     (out / "audio_tokenizer").mkdir(parents=True, exist_ok=True)
-    metadata = {"format": "pt"}
     files = {"model.safetensors": main, "model_mtp.safetensors": mtp}
-    for file, tensors in files.items():
-        save_file(tensors, out / file, metadata)
-    save_file(audio_tokenizer, out / "audio_tokenizer" / "model.safetensors", metadata)
     write_index(out, files)
+    files["audio_tokenizer/model.safetensors"] = audio_tokenizer
+    for file, tensors in files.items():
+        save_file(tensors, out / file, {"format": "pt"})
+        (out / file).chmod(0o644)  # safetensors makes files private to the writer
 
 
 def write_random_weights(spec: PocketSpec, seed: int, out: Path) -> None:
