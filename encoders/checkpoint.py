@@ -100,12 +100,14 @@ def load_module(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     aliases: Callable[[str], Iterable[str]] | None = None,
+    zero_if_missing: Callable[[str], bool] | None = None,
 ) -> None:
     """Fill every entry of `module.state_dict()` from `prefix` + its name, ready for inference.
 
     The module may live on the meta device: its tensors are replaced, cast to `dtype` (floating
     point ones) and put on `device`. `aliases(full name)` gives further names under which a
-    checkpoint may hold the tensor. Tensors that the module does not know are ignored.
+    checkpoint may hold the tensor; a tensor for which `zero_if_missing(full name)` holds may be
+    left out and is zero then. Tensors that the module does not know are ignored.
     Raises `CheckpointError` that lists what is missing and which shapes differ.
     """
     state: dict[str, torch.Tensor] = {}
@@ -113,6 +115,9 @@ def load_module(
     for name, wanted in module.state_dict().items():
         full = prefix + name
         stored = next((n for n in [full, *(aliases or _no_aliases)(full)] if n in checkpoint), None)
+        if stored is None and zero_if_missing is not None and zero_if_missing(full):
+            state[name] = torch.zeros(wanted.shape, device=device, dtype=dtype)
+            continue
         if stored is None:
             faults.append(f"tensor {full} is missing, expected shape {list(wanted.shape)}")
             continue

@@ -21,7 +21,7 @@ SPATIAL_MERGE = 2
 
 @dataclass(frozen=True)
 class Pair:
-    """One temporal pair of frames: its time in seconds and its share [start, stop) of sound rows."""
+    """A temporal pair of frames: its time in seconds and its sound rows start..stop-1."""
 
     index: int
     time: float

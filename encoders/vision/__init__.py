@@ -1,0 +1,1 @@
+"""Images and frames to embedding rows: decode, resize, patchify, vision tower."""
