@@ -156,8 +156,12 @@ class ChatPrompt:
 
     def encode(self, rendered: str) -> list[int]:
         """Token ids of the rendered template; fills ``spans``."""
-        ids: list[int] = []
         self.spans = []
+        return self.encode_more(rendered)
+
+    def encode_more(self, rendered: str) -> list[int]:
+        """Token ids of text that follows the rendered template and holds no media."""
+        ids: list[int] = []
         for kind, text in self._pieces(rendered):
             if kind == "text":
                 ids += self.vocabulary.encode(text)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from sglang.srt.models import mimo_v2
 
+from llm.models.fused_qkv import split_fused
+
 _ENCODER_PREFIXES = ("visual.", "audio_encoder.", "audio_tokenizer.", "speech_embeddings.")
 
 
@@ -28,9 +30,8 @@ class MiMoV2ForCausalLM(mimo_v2.MiMoV2ForCausalLM):
         self._is_multimodal = True
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        super().load_weights(
-            (name, weight) for name, weight in weights if not name.startswith(_ENCODER_PREFIXES)
-        )
+        text = ((name, w) for name, w in weights if not name.startswith(_ENCODER_PREFIXES))
+        super().load_weights(split_fused(text, self.config))
 
     def get_image_feature(self, items: list[Any]) -> torch.Tensor:
         raise RuntimeError("the engine was given pixels; it takes embedding rows only")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sglang.srt.managers.schedule_batch import (
     Modality,
@@ -22,7 +22,7 @@ _Target = type("MiMoV2ForCausalLM", (), {})
 class EmbeddingProcessor(BaseMultimodalProcessor):
     """Takes ``MediaSpan`` objects in ``image_data`` (whatever their modality) and token ids."""
 
-    models = [_Target]
+    models: ClassVar[list[type]] = [_Target]
     prefer_tokenized_input = True
     preserve_processor_input_ids = True
     auto_mm_io_worker_num = 1

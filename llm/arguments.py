@@ -1,0 +1,52 @@
+"""From the ``llm`` section of the settings to SGLang's engine arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments for SGLang's Engine.
+
+    ``settings``: the ``llm`` section as plain data, plus ``model_path`` and ``served_name``.
+    """
+    mtp = settings["mtp"]
+    arguments: dict[str, Any] = {
+        "model_path": settings["model_path"],
+        "served_model_name": settings["served_name"],
+        "trust_remote_code": True,
+        "device": settings["device"],
+        "dtype": settings["dtype"],
+        "kv_cache_dtype": settings["kv_cache_dtype"],
+        "tp_size": settings["tensor_parallel"],
+        "attn_dp_size": settings["attention_data_parallel"],
+        "ep_size": settings["expert_parallel"],
+        "context_length": settings["context_length"],
+        "chunked_prefill_size": settings["chunked_prefill_size"],
+        "page_size": settings["page_size"],
+        "max_running_requests": settings["max_running_requests"],
+        "max_queued_requests": settings["max_waiting_requests"],
+        "max_total_tokens": settings["max_total_tokens"],
+        "mem_fraction_static": settings["mem_fraction"],
+        "swa_full_tokens_ratio": settings["swa_full_tokens_ratio"],
+        "reasoning_parser": settings["reasoning_parser"],
+        "tool_call_parser": settings["tool_call_parser"],
+        "default_chat_template_kwargs": settings["chat_template_kwargs"] or None,
+        "enable_cache_report": True,
+        "log_level": "warning",
+    }
+    if mtp["enabled"]:
+        arguments |= {
+            "speculative_algorithm": "EAGLE",
+            "speculative_num_steps": mtp["steps"],
+            "speculative_eagle_topk": 1,
+            "speculative_num_draft_tokens": mtp["steps"] + 1,
+        }
+    if settings["device"] == "cpu":
+        arguments |= {
+            "attention_backend": "torch_native",
+            "sampling_backend": "pytorch",
+            "disable_cuda_graph": True,
+            "disable_overlap_schedule": True,
+        }
+    return arguments | settings["extra_engine_args"]

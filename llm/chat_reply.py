@@ -1,0 +1,84 @@
+"""One chat request through SGLang's handler, as reply head and body pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastapi.responses import Response, StreamingResponse
+from pydantic import ValidationError
+from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
+
+from encoders.embedding import Embedding
+from llm.chat import OmniServingChat
+from llm.prompt import ChatPrompt, Vocabulary
+from llm.reply import ReplyHead
+
+if TYPE_CHECKING:
+    import torch
+
+JSON = "application/json"
+
+
+async def reply(
+    serving: OmniServingChat,
+    vocabulary: Vocabulary,
+    body: dict[str, Any],
+    embeddings: Sequence[Embedding],
+    rows: Sequence[torch.Tensor],
+    rid: str,
+) -> AsyncIterator[ReplyHead | bytes]:
+    """Validate, generate, and yield a ReplyHead followed by the HTTP body.
+
+    A request that is not valid yields OpenAI's error object with status 400 and names the
+    offending fields, not their values.
+    """
+    prompt = ChatPrompt(vocabulary, embeddings, rows)
+    try:
+        guarded = prompt.guard(body)
+        request = ChatCompletionRequest.model_validate(guarded | {"rid": rid})
+    except ValidationError as error:
+        yield ReplyHead(400, JSON)
+        yield _error(_summary(error), 400)
+        return
+    except ValueError as error:
+        # Media and layout disagree: our own fault, and this request's alone.
+        yield ReplyHead(500, JSON)
+        yield _error(str(error), 500)
+        return
+    response = await serving.for_prompt(prompt).handle_request(request, None)
+    if isinstance(response, StreamingResponse):
+        yield ReplyHead(response.status_code, "text/event-stream")
+        async for chunk in response.body_iterator:
+            yield chunk.encode() if isinstance(chunk, str) else bytes(chunk)
+    elif isinstance(response, Response):
+        yield ReplyHead(response.status_code, JSON)
+        yield _nested(bytes(response.body), response.status_code)
+    else:
+        yield ReplyHead(200, JSON)
+        yield response.model_dump_json().encode()
+
+
+def _summary(error: ValidationError, most: int = 5) -> str:
+    """Field paths and reasons of a validation error, without the values."""
+    seen = {
+        ".".join(str(part) for part in e["loc"])[:80] + ": " + str(e["msg"])[:160]
+        for e in error.errors(include_input=False, include_url=False, include_context=False)
+    }
+    lines = sorted(seen, key=lambda line: (len(line), line))[:most]
+    return "the request is not valid: " + "; ".join(lines)
+
+
+def _nested(document: bytes, status: int) -> bytes:
+    """SGLang's flat error document as OpenAI's ``{"error": {...}}``."""
+    flat = json.loads(document)
+    if status < 400 or "error" in flat:
+        return document
+    return _error(str(flat.get("message", "")), status)
+
+
+def _error(message: str, status: int) -> bytes:
+    kind = "invalid_request_error" if status < 500 else "internal_error"
+    detail = {"message": message[:1500], "type": kind, "param": None, "code": None}
+    return json.dumps({"error": detail}).encode()

@@ -1,0 +1,122 @@
+"""The language-model replica: one SGLang engine behind OpenAI's chat semantics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from encoders.embedding import Embedding, RowsArray
+from llm.arguments import engine_arguments
+from llm.reply import ReplyHead
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+
+class LLMReplica:
+    """An engine and its chat handler; constructed in the replica's event loop thread.
+
+    ``settings``: the ``llm`` section of the configuration as plain data, plus ``model_path``
+    and ``served_name``.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        from llm import engine
+
+        engine.prepare(settings)
+        self._settings = settings
+        self._engine = engine.start(engine_arguments(settings))
+
+        from llm.chat import OmniServingChat
+        from llm.prompt import vocabulary_of
+
+        manager = self._engine.tokenizer_manager
+        self._serving = OmniServingChat(manager, self._engine.template_manager)
+        self._vocabulary = vocabulary_of(manager.tokenizer, manager.model_config.hf_config)
+        self._warm = not settings["warmup"]
+
+    async def chat(
+        self, body: dict[str, Any], embeddings: Sequence[Embedding] = ()
+    ) -> AsyncIterator[ReplyHead | bytes]:
+        """Answer one OpenAI chat request.
+
+        ``body``: the request, media parts replaced by ``{"type": "media", "index": k}``;
+        ``embeddings[k]`` has the rows. Yields a ReplyHead, then the HTTP body in pieces: SSE
+        events or one JSON document. Leaving early aborts the request in the engine.
+        """
+        from llm.chat_reply import reply
+
+        rows = [await _tensor(e.rows) for e in embeddings]
+        # A prefix of every id that SGLang derives for parallel choices, so one abort ends all.
+        rid = uuid.uuid4().hex
+        try:
+            async for piece in reply(self._serving, self._vocabulary, body, embeddings, rows, rid):
+                yield piece
+        finally:
+            self._abort(rid)
+
+    def _abort(self, rid: str) -> None:
+        manager = self._engine.tokenizer_manager
+        for state in [r for r in manager.rid_to_state if r.startswith(rid)]:
+            manager.abort_request(state)
+
+    async def ready(self) -> bool:
+        """True once the engine generates; the first call also warms the engine up."""
+        if not self._warm:
+            await self._warm_up()
+            self._warm = True
+        return self._alive()
+
+    def check_health(self) -> None:
+        """Raises RuntimeError when an engine process has died (Serve then replaces us)."""
+        if not self._alive():
+            raise RuntimeError("an engine process has died")
+
+    def models(self) -> dict[str, Any]:
+        """What ``GET /v1/models`` says of this model."""
+        return {
+            "id": self._settings["served_name"],
+            "max_model_len": self._engine.tokenizer_manager.context_len,
+        }
+
+    async def _warm_up(self) -> None:
+        """Run prefill, decode and verify in one and several rows, streamed and not."""
+
+        async def ask(stream: bool, words: int) -> None:
+            body = {
+                "model": self._settings["served_name"],
+                "messages": [{"role": "user", "content": "warm " * words}],
+                "max_tokens": 8,
+                "stream": stream,
+            }
+            async for _ in self.chat(body):
+                pass
+
+        await ask(False, 4)
+        await asyncio.gather(ask(True, 8), ask(False, 80))
+
+    def _alive(self) -> bool:
+        import psutil
+
+        return all(
+            psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+            for pid in self._engine.get_all_child_pids()
+        )
+
+    def __del__(self) -> None:
+        """Serve calls this when it retires the replica; the engine's processes end with us."""
+        engine = self.__dict__.pop("_engine", None)
+        if engine is not None and not sys.is_finalizing():
+            engine.shutdown()
+
+
+async def _tensor(rows: Any) -> torch.Tensor:
+    """Rows by value or by reference, as a tensor that shares their memory."""
+    array: RowsArray = rows if isinstance(rows, RowsArray) else await rows
+    return array.tensor()

@@ -1,0 +1,3 @@
+from tests.llm.engines import engines, oracle
+
+__all__ = ["engines", "oracle"]
