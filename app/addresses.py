@@ -49,13 +49,13 @@ def is_public(address: str) -> bool:
 
 
 def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
-    """An absolute URL with a host, relative to `base` where one is given. Raises `Refused`."""
+    """A URL with a scheme, relative to `base` where one is given. Raises `Refused`."""
     try:
         url = httpx.URL(text) if base is None else base.join(text)
     except (httpx.InvalidURL, ValueError):
         raise Refused("is not valid") from None
-    if base is None and not url.is_absolute_url:
-        raise Refused("is not absolute: it needs a scheme and a host")
+    if not url.scheme:
+        raise Refused("needs a scheme and a host")
     return url
 
 

@@ -26,7 +26,7 @@ _MEDIA_PARTS: dict[str, Modality] = {
 _DETAILS = ("auto", "low", "high")
 # Keys that clients add to any part and that change nothing about the answer.
 _IGNORED_KEYS = frozenset({"type", "cache_control"})
-_VIDEO_KEYS = frozenset({"fps", "min_frames", "max_frames"})
+_VIDEO_KEYS = frozenset({"fps", "num_frames", "min_frames", "max_frames"})
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class MediaItem:
     """One media part: where it stands, where its bytes come from, and how to read them.
 
     `source` is an http(s) URL, a data URI, or base64 text when `encoding` is "base64". `options`
-    holds `detail` for an image and `fps`, `min_frames`, `max_frames` for a video, as given.
+    holds `detail` for an image and the sampling wishes for a video, as given.
     """
 
     modality: Modality
@@ -159,7 +159,7 @@ def _image_options(value: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _video_options(part: Mapping[str, Any], value: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """fps, min_frames and max_frames: inside `video_url` or beside it, both are in use."""
+    """Sampling wishes: inside `video_url` or beside it, both are in use."""
     options: dict[str, Any] = {}
     for name in sorted(_VIDEO_KEYS):
         given = [holder[name] for holder in (part, value) if holder.get(name) is not None]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import orjson
 
-MAX_MESSAGE = 1000
+MAX_MESSAGE = 400  # characters, of up to four bytes each
 
 
 class ApiError(Exception):

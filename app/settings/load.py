@@ -28,8 +28,8 @@ def resolve_path(path: str) -> Path:
 
 
 def config_path(argument: str | None = None) -> Path:
-    """The settings file: an argument, else OMNISERVE_CONFIG, else `configs/pocket.yaml`."""
-    return resolve_path(argument or os.environ.get(CONFIG_ENV) or DEFAULT_CONFIG)
+    """The settings file: OMNISERVE_CONFIG, else the argument, else `configs/pocket.yaml`."""
+    return resolve_path(os.environ.get(CONFIG_ENV) or argument or DEFAULT_CONFIG)
 
 
 def load_settings(path: Path) -> Settings:

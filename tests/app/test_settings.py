@@ -195,12 +195,13 @@ def test_missing_checkpoint_is_a_sentence() -> None:
         read_model_config(settings)
 
 
-def test_config_path_prefers_argument_then_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_path_prefers_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMNISERVE_CONFIG", raising=False)
     assert config_path().name == "pocket.yaml"
+    assert config_path("configs/other.yaml").name == "other.yaml"
     monkeypatch.setenv("OMNISERVE_CONFIG", "configs/mimo-v2.5-gpu.yaml")
     assert config_path().name == "mimo-v2.5-gpu.yaml"
-    assert config_path("configs/pocket.yaml").name == "pocket.yaml"
+    assert config_path("configs/pocket.yaml").name == "mimo-v2.5-gpu.yaml"
 
 
 def test_relative_paths_fall_back_to_the_repository(

@@ -1,0 +1,37 @@
+"""Putting the gateway together. Knows nothing of Ray: tests use it with plain stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.fetch import Fetcher
+from app.gateway import Gateway
+from app.media import MediaEncoder
+from app.pipeline import Pipeline
+from app.sampling import VideoSampling
+from app.settings import Settings
+from app.stages import Stages
+
+
+def make_gateway(
+    settings: Settings, model: dict[str, Any], identity: str, stages: Stages
+) -> Gateway:
+    """The gateway over any stages."""
+    gateway = settings.gateway
+    media = MediaEncoder(
+        stages,
+        Fetcher(settings.fetch),
+        VideoSampling.from_settings(settings.video, model),
+        identity,
+        max_item_bytes=gateway.max_media_bytes,
+        timeout_s=gateway.media_timeout_s,
+    )
+    pipeline = Pipeline(
+        stages,
+        media,
+        served_name=settings.model.served_name,
+        max_items=gateway.max_media_items,
+        request_timeout_s=gateway.request_timeout_s,
+        retry_after_s=gateway.retry_after_s,
+    )
+    return Gateway(pipeline, gateway)

@@ -1,0 +1,37 @@
+"""The gateway's replica: settings and handles in, an ASGI application out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.serve.handle import DeploymentHandle
+
+from app.assemble import make_gateway
+from app.gateway import Gateway
+from app.serve_stages import serve_stages
+from app.settings import Settings
+
+
+class GatewayReplica:
+    """What Serve runs as the ingress deployment.
+
+    `settings` and `model` are plain data (the settings file, the checkpoint's config.json), so that
+    every replica sees what was checked at start-up; `identity` names the checkpoint.
+    """
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        model: dict[str, Any],
+        identity: str,
+        images: DeploymentHandle,
+        audio: DeploymentHandle,
+        video: DeploymentHandle,
+        llm: DeploymentHandle,
+    ) -> None:
+        stages = serve_stages(images, audio, video, llm)
+        self._gateway = make_gateway(Settings.model_validate(settings), model, identity, stages)
+
+    def __serve_build_asgi_app__(self) -> Gateway:
+        """Called by `serve.ingress()` once the replica is constructed."""
+        return self._gateway

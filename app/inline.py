@@ -1,0 +1,58 @@
+"""The bytes of media items: from data URIs, base64 text or a download."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from app.chat import MediaItem
+from app.data_uri import InlineError, decode_base64, decode_data_uri, is_data_uri
+from app.errors import ApiError, bad_request, megabytes, too_large
+from app.fetch import FetchError
+
+# Text longer than this is decoded in a thread, so that the event loop stays free.
+_IN_PLACE = 64 * 1024
+
+
+class Fetches(Protocol):
+    """What is needed of `app.fetch.Fetcher`."""
+
+    async def fetch(self, url: str, max_bytes: int) -> bytes: ...
+
+
+async def read_item(item: MediaItem, fetcher: Fetches, max_bytes: int) -> bytes:
+    """The encoded bytes of an item. Raises `ApiError` that names its place."""
+    try:
+        if item.encoding == "base64":
+            return await _decode(decode_base64, item.source, max_bytes)
+        if is_data_uri(item.source):
+            return await _decode(decode_data_uri, item.source, max_bytes)
+        return await fetcher.fetch(item.source, max_bytes)
+    except InlineError as failure:
+        if failure.too_large:
+            raise too_large(
+                f"{item.where}: the {item.modality} is larger than the limit of "
+                f"{megabytes(max_bytes)}",
+                code="media_too_large",
+                param=item.where,
+            ) from None
+        raise bad_request(
+            f"{item.where}: {failure.reason}", code="invalid_media", param=item.where
+        ) from None
+    except FetchError as failure:
+        raise ApiError(
+            failure.status,
+            f"{item.where}: {failure.reason}",
+            code="media_too_large" if failure.status == 413 else "invalid_media",
+            param=item.where,
+        ) from None
+
+
+async def _decode(decode: _Decoder, text: str, max_bytes: int) -> bytes:
+    if len(text) <= _IN_PLACE:
+        return decode(text, max_bytes)
+    return await asyncio.to_thread(decode, text, max_bytes)
+
+
+class _Decoder(Protocol):
+    def __call__(self, text: str, max_bytes: int, /) -> bytes: ...

@@ -1,0 +1,96 @@
+"""One chat request from parsed body to reply: check, encode its media, ask the language model."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from app.chat import parse_chat
+from app.errors import ApiError, bad_request, overloaded, quoted
+from app.media import MediaEncoder
+from app.reply import Reply, open_reply
+from app.stages import StageDied, StageError, StageFull, Stages
+
+logger = logging.getLogger(__name__)
+
+
+class Pipeline:
+    """Answers chats with the stages, within the limits of the settings."""
+
+    def __init__(
+        self,
+        stages: Stages,
+        media: MediaEncoder,
+        *,
+        served_name: str,
+        max_items: int,
+        request_timeout_s: float,
+        retry_after_s: float,
+    ) -> None:
+        self._stages = stages
+        self._media = media
+        self._served_name = served_name
+        self._max_items = max_items
+        self._request_timeout_s = request_timeout_s
+        self._retry_after_s = retry_after_s
+        self._created = int(time.time())
+
+    async def chat(self, body: Mapping[str, Any]) -> Reply:
+        """The reply to an OpenAI chat request. Raises `ApiError`; its body must be closed."""
+        deadline = asyncio.get_running_loop().time() + self._request_timeout_s
+        self._check_model(body)
+        chat = parse_chat(body, self._max_items)
+        try:
+            async with asyncio.timeout_at(deadline):
+                embeddings = await self._media.encode(chat.items)
+            return await open_reply(lambda: self._stages.llm.chat(chat.body, embeddings), deadline)
+        except StageError as failure:
+            raise self._failed(failure) from failure
+        except TimeoutError:
+            raise ApiError(504, "the request took longer than it may", code="timeout") from None
+
+    async def models(self) -> list[dict[str, Any]]:
+        """OpenAI's model objects: the one that is served. Raises `ApiError`."""
+        try:
+            known = await self._stages.llm.models()
+        except StageError as failure:
+            raise self._failed(failure) from failure
+        return [{"object": "model", "created": self._created, "owned_by": "omniserve", **known}]
+
+    async def ready(self, timeout_s: float) -> dict[str, bool]:
+        """Which stages answer that they are ready, asked all at once."""
+        named = self._stages.named()
+
+        async def ask(name: str) -> bool:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return bool(await named[name].ready())
+            except (StageError, TimeoutError):
+                return False
+
+        answers = await asyncio.gather(*(ask(name) for name in named))
+        return dict(zip(named, answers, strict=True))
+
+    def _check_model(self, body: Mapping[str, Any]) -> None:
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise bad_request("'model' must name the model to use", param="model")
+        if model != self._served_name:
+            raise ApiError(
+                404,
+                f"the model {quoted(model)} does not exist; this server has {self._served_name!r}",
+                code="model_not_found",
+                param="model",
+            )
+
+    def _failed(self, failure: StageError) -> ApiError:
+        """A stage's fault as the client sees it: which stage, never its inner message."""
+        logger.log(logging.INFO if isinstance(failure, StageFull) else logging.ERROR, "%s", failure)
+        if isinstance(failure, StageFull):
+            return overloaded(f"the {failure.stage} is at its capacity", self._retry_after_s)
+        if isinstance(failure, StageDied):
+            return overloaded(f"the {failure.stage} is not available", self._retry_after_s)
+        return ApiError(500, f"the {failure.stage} failed", code="internal_error")

@@ -1,0 +1,153 @@
+"""The stages as Ray Serve handles: calls, cancellation, and what Ray's exceptions mean here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from ray import exceptions as ray_errors
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    ReplicaUnavailableError,
+    RequestCancelledError,
+)
+from ray.serve.handle import DeploymentHandle
+
+import encoders.errors
+import video.errors
+from app.stages import BadMedia, Clip, Sound, StageDied, StageError, StageFailed, StageFull, Stages
+from encoders.embedding import Embedding, RowsArray
+from llm.reply import ReplyHead
+
+_MEDIA = (encoders.errors.MediaError, video.errors.MediaError)
+_FULL = (BackPressureError, video.errors.DecoderBusy)
+_DIED = (
+    ray_errors.ActorDiedError,
+    ray_errors.ActorUnavailableError,
+    ray_errors.WorkerCrashedError,
+    ray_errors.NodeDiedError,
+    ray_errors.ObjectLostError,
+    ray_errors.OwnerDiedError,
+    ray_errors.TaskCancelledError,
+    ReplicaUnavailableError,
+    DeploymentUnavailableError,
+    RequestCancelledError,
+    video.errors.DecoderCrashed,
+)
+
+
+def translate(failure: Exception, stage: str) -> Exception:
+    """A failure of a handle call as the pipeline knows it.
+
+    An exception that a replica raised arrives wrapped in a `RayTaskError` with the original as its
+    cause, possibly more than once.
+    """
+    cause: BaseException = failure
+    while isinstance(cause, ray_errors.RayTaskError) and isinstance(cause.cause, BaseException):
+        cause = cause.cause
+    if isinstance(cause, _MEDIA):
+        return BadMedia(cause.reason)
+    if isinstance(cause, _FULL):
+        return StageFull(stage, type(cause).__name__)
+    if isinstance(cause, _DIED):
+        return StageDied(stage, type(cause).__name__)
+    return StageFailed(stage, f"{type(cause).__name__}: {cause}")
+
+
+class _Calls:
+    """Calls of one deployment."""
+
+    def __init__(self, handle: DeploymentHandle, stage: str) -> None:
+        self._handle = handle
+        self._stage = stage
+
+    async def _call(self, method: str, *args: Any) -> Any:
+        response = getattr(self._handle, method).remote(*args)
+        try:
+            return await response
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
+        except Exception as failure:
+            raise translate(failure, self._stage) from failure
+
+    async def ready(self) -> bool:
+        return bool(await self._call("ready"))
+
+
+class ServeImages(_Calls):
+    """`ImageStage` over a handle."""
+
+    async def encode_image(self, data: bytes, digest: str, options: Mapping[str, Any]) -> Embedding:
+        found: Embedding = await self._call("encode_image", data, digest, dict(options))
+        return found
+
+    async def encode_frames(
+        self, frames: Any, digest: str
+    ) -> tuple[RowsArray, tuple[int, int, int]]:
+        rows, grid = await self._call("encode_frames", frames, digest)
+        return rows, grid
+
+
+class ServeAudio(_Calls):
+    """`AudioStage` over a handle."""
+
+    async def encode_samples(self, samples: Any, rate: int, digest: str) -> Embedding:
+        found: Embedding = await self._call("encode_samples", samples, rate, digest)
+        return found
+
+
+class ServeVideo(_Calls):
+    """`VideoStage` over a handle."""
+
+    async def decode_clip(self, data: bytes, sampling: Mapping[str, Any]) -> Clip:
+        clip: Clip = await self._call("decode_clip", data, dict(sampling))
+        return clip
+
+    async def decode_sound(self, data: bytes) -> Sound:
+        sound: Sound = await self._call("decode_sound", data)
+        return sound
+
+
+class ServeLlm(_Calls):
+    """`LlmStage` over a handle."""
+
+    async def chat(
+        self, body: Mapping[str, Any], embeddings: Sequence[Embedding]
+    ) -> AsyncGenerator[ReplyHead | bytes, None]:
+        stream = self._handle.options(stream=True).chat.remote(dict(body), list(embeddings))
+        # The rows are on their way: do not hold them for as long as the answer takes.
+        del body, embeddings
+        finished = False
+        try:
+            async for item in stream:
+                yield item
+            finished = True
+        except StageError:
+            raise
+        except Exception as failure:
+            raise translate(failure, self._stage) from failure
+        finally:
+            if not finished:
+                stream.cancel()
+
+    async def models(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self._call("models")
+        return found
+
+
+def serve_stages(
+    images: DeploymentHandle,
+    audio: DeploymentHandle,
+    video_decoder: DeploymentHandle,
+    llm: DeploymentHandle,
+) -> Stages:
+    """All stages over their handles."""
+    return Stages(
+        images=ServeImages(images, "image encoder"),
+        audio=ServeAudio(audio, "audio encoder"),
+        video=ServeVideo(video_decoder, "video decoder"),
+        llm=ServeLlm(llm, "language model"),
+    )
