@@ -1,0 +1,60 @@
+"""One libav decoder fed with ranges of packets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import av
+
+from video.index import PacketIndex
+from video.limits import Limits
+from video.packets import PacketReader
+from video.source import Source
+
+
+class RangeDecoder:
+    """Decodes packet ranges, each from a clean state, so that a range's frames do not depend on
+    what was decoded before. One codec thread: parallelism comes from running several of these."""
+
+    def __init__(self, source: Source, stream: int, index: PacketIndex, reorder: int) -> None:
+        self._reader = PacketReader(source, stream, index)
+        self._codec = configure(self._reader.stream.codec_context, source.limits)
+        self._reorder = reorder
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def __enter__(self) -> RangeDecoder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def frames(self, first: int, last: int) -> Iterator[Any]:
+        """The av.VideoFrames that packets first..last give, in order of presentation.
+
+        Packets that cannot be decoded are skipped; what the decoder makes of the rest is yielded.
+        """
+        if self._codec.is_open:
+            self._codec.flush_buffers()
+        if self._reorder and self._codec.name == "h264":
+            # A flushed H.264 decoder guesses this anew and drops frames while it learns.
+            self._codec.reorder_depth = max(self._reorder, self._codec.reorder_depth)
+        for _, packet in self._reader.read(first, last):
+            yield from self._decode(packet)
+        yield from self._decode(None)
+
+    def _decode(self, packet: Any | None) -> list[Any]:
+        try:
+            return self._codec.decode(packet)
+        except av.error.FFmpegError:
+            return []
+
+
+def configure(codec: Any, limits: Limits) -> Any:
+    """Sets a decoder up before it opens."""
+    codec.thread_count = 1
+    codec.thread_type = "NONE"
+    codec.options = {"max_pixels": str(limits.frame_pixels)}
+    return codec

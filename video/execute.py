@@ -1,0 +1,83 @@
+"""Executes chunks: wanted frames, upright RGB, scaled on the way.
+
+Damage (case 39): a wanted frame that gives no picture, or one that the decoder itself marks as
+corrupt, is left out together with its time; the frames around it are kept. Frames predicted from
+concealed ones are kept as any player shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import av
+import numpy as np
+from av.video.reformatter import Interpolation, VideoReformatter
+
+from video.head import Video
+from video.plan import Chunk, Run
+
+Write = Callable[[int, np.ndarray], None]
+"""Takes a slot and its frame, uint8 [height, width, 3]; called from several threads."""
+
+
+def decode_chunks(
+    video: Video, chunks: list[Chunk], size: tuple[int, int], write: Write, threads: int = 1
+) -> None:
+    """Decodes every chunk, `threads` at a time. Each frame goes to `write` as soon as it is there,
+    so nothing but the wanted frames, already scaled to `size`, is ever held (case 45)."""
+
+    def execute(chunk: Chunk) -> None:
+        for slot, frame in decode_chunk(video, chunk, size):
+            write(slot, frame)
+
+    if threads == 1 or len(chunks) == 1:
+        for chunk in chunks:
+            execute(chunk)
+        return
+    with ThreadPoolExecutor(min(threads, len(chunks)), "decode") as pool:
+        for done in [pool.submit(execute, chunk) for chunk in chunks]:
+            done.result()
+
+
+def decode_chunk(
+    video: Video, chunk: Chunk, size: tuple[int, int]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(slot, uint8 [height, width, 3] view) for every wanted frame of the chunk that decodes."""
+    stored = video.orientation.size(*size)
+    scaler = VideoReformatter()
+    with video.decoder() as decoder:
+        for run in chunk.runs:
+            frames = decoder.frames(run.first_packet, run.last_packet)
+            for slot, frame in _wanted(video, run, frames):
+                video.source.budget.check()
+                picture = _scaled(scaler, frame, stored)
+                if picture is not None:
+                    yield slot, video.orientation.apply(picture)
+
+
+def _wanted(video: Video, run: Run, frames: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+    timeline = video.timeline
+    if timeline.counted:
+        slot_of = dict(zip(run.frames, run.slots, strict=True))
+    else:
+        slot_of = dict(zip(timeline.ticks[list(run.frames)].tolist(), run.slots, strict=True))
+    for count, frame in enumerate(frames):
+        slot = slot_of.pop(count if timeline.counted else frame.pts, None)
+        if slot is not None and not frame.is_corrupt:
+            yield slot, frame
+        if not slot_of:
+            return
+
+
+def _scaled(scaler: VideoReformatter, frame: Any, size: tuple[int, int]) -> np.ndarray | None:
+    """uint8 [height, width, 3] as stored, bilinear; None when libav cannot convert the frame."""
+    height, width = size
+    try:
+        scaled = scaler.reformat(
+            frame, width, height, "rgb24", interpolation=Interpolation.BILINEAR, threads=1
+        )
+    except av.error.FFmpegError:
+        return None
+    return scaled.to_ndarray()
