@@ -1,0 +1,93 @@
+"""What each patch of a picture shows: targets for the vision tower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+IGNORE = -1
+COLUMNS = 4  # characters are labelled in four columns of each patch
+CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"  # case-folded; class 0 is "none"
+# An object is labelled where it covers this many of the 16 sample points of a patch.
+_COVERED = 4
+
+
+@dataclass(frozen=True)
+class PatchLabels:
+    """Classes [rows, columns] int64 of a picture's patches; 0 is background, -1 is no label.
+
+    ``characters`` is [rows, columns, 4]: the character at each quarter of the patch's width.
+    """
+
+    colour: np.ndarray
+    shape: np.ndarray
+    size: np.ndarray
+    characters: np.ndarray
+
+
+@dataclass(frozen=True)
+class CharacterBox:
+    """A printed character: ``left``..``right`` is its advance, ``top``..``bottom`` the band from
+    the top of a capital to the baseline, in picture pixels."""
+
+    character: str
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that labels need: ``ids`` uint8 [H, W] holds 1 + the index of the object that a
+    pixel shows (0 none), ``attributes`` the (colour, shape, size) classes of each object, from 1.
+    """
+
+    height: int
+    width: int
+    ids: np.ndarray | None = None
+    attributes: Sequence[tuple[int, int, int]] = ()
+    boxes: Sequence[CharacterBox] = ()
+
+    def labels(self, rows: int, columns: int) -> PatchLabels:
+        """Labels of the picture after its resize to ``rows`` x ``columns`` patches."""
+        owner = self._owner(rows, columns)
+        table = np.array([(0, 0, 0), *self.attributes, (IGNORE,) * 3], np.int64)
+        colour, shape, size = (table[owner, k] for k in range(3))
+        return PatchLabels(colour, shape, size, self._characters(rows, columns))
+
+    def _owner(self, rows: int, columns: int) -> np.ndarray:
+        """Index into the attribute table [rows, columns]; its last entry is "ignore"."""
+        count = len(self.attributes)
+        if self.ids is None or not count:
+            return np.zeros((rows, columns), np.int64)
+        y = ((np.arange(rows * 4) + 0.5) * self.height / (rows * 4)).astype(np.int64)
+        x = ((np.arange(columns * 4) + 0.5) * self.width / (columns * 4)).astype(np.int64)
+        points = self.ids[y[:, None], x[None, :]].reshape(rows, 4, columns, 4)
+        hits = points.transpose(0, 2, 1, 3).reshape(rows, columns, 16)
+        share = (hits[..., None] == np.arange(1, count + 1)).sum(axis=2)
+        best = share.max(axis=-1)
+        owner = np.where(best >= _COVERED, share.argmax(axis=-1) + 1, 0)
+        owner[(best > 0) & (best < _COVERED)] = count + 1
+        for k in range(count):
+            if not (owner == k + 1).any() and share[..., k].any():
+                owner[np.unravel_index(share[..., k].argmax(), owner.shape)] = k + 1
+        return owner
+
+    def _characters(self, rows: int, columns: int) -> np.ndarray:
+        found = np.zeros((rows, columns * COLUMNS), np.int64)
+        tall, wide = rows * 16 / self.height, columns * 16 / self.width
+        edges = np.arange(rows + 1) * 16.0
+        step = 16.0 / COLUMNS
+        for box in self.boxes:
+            top, bottom = box.top * tall, box.bottom * tall
+            overlap = np.minimum(edges[1:], bottom) - np.maximum(edges[:-1], top)
+            whole = overlap >= 0.5 * min(bottom - top, 16.0)
+            first = max(int(np.ceil(box.left * wide / step - 0.5)), 0)
+            stop = int(np.ceil(box.right * wide / step - 0.5))
+            span = slice(first, max(first, stop))
+            found[whole, span] = CHARACTERS.index(box.character.upper()) + 1
+            found[(overlap > 0) & ~whole, span] = IGNORE
+        return found.reshape(rows, columns, COLUMNS)

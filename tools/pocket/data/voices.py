@@ -1,0 +1,165 @@
+"""espeak-ng voices, and a cache of spoken clips outside the repository.
+
+python -m tools.pocket.data.voices [--cache DIR]
+
+One file for each voice: ``VOICE.npz`` with int16 samples of all its clips end to end at 24 kHz,
+clip boundaries, and each clip's text. Needs the program espeak-ng (Debian package espeak-ng).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import subprocess
+import wave
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from tools.pocket.data.sample import Split, Stream, stream
+from tools.pocket.data.words import COLOURS, DIGITS, SHAPES, SIZES, SPOKEN, SPOKEN_CORE
+
+RATE = 24_000
+CACHE = Path(os.environ.get("OMNISERVE_POCKET_CACHE", "~/.cache/omniserve-pocket")).expanduser()
+TAKES = 3  # clips of each word for each voice, at other speeds and pitches
+SENTENCES = 60
+
+ACCENTS = (
+    "en-us",
+    "en-gb",
+    "en-gb-scotland",
+    "en-gb-x-rp",
+    "en-029",
+    "en-gb-x-gbclan",
+    "en-us-nyc",
+)
+_TRAIN = (
+    *("m1", "m2", "m3", "m5", "m6", "m7", "m8", "f1", "f2", "f4", "f5", "adam", "Alex", "Andrea"),
+    *("Annie", "belinda", "benjamin", "boris", "caleb", "Denis", "Diogo", "ed", "edward", "Gene"),
+    *("gustave", "Hugo", "iven", "jacky", "linda", "marcelo", "Marco", "max", "michael", "miguel"),
+    *("norbert", "pablo", "paul", "pedro", "rob", "robert", "steph", "victor", "zac", "klatt2"),
+)
+_HELDOUT = ("m4", "f3", "Alicia", "Andy", "david", "john", "Lee", "Michel", "quincy", "travis")
+
+
+def voice_names(split: Split) -> tuple[str, ...]:
+    """Voices of a split: an accent and a variant each; no variant is in both splits."""
+    variants = _TRAIN if split == "train" else _HELDOUT
+    return tuple(f"{ACCENTS[i % len(ACCENTS)]}+{v}" for i, v in enumerate(variants))
+
+
+@dataclass(frozen=True)
+class VoiceClips:
+    """The clips of one voice: ``samples`` int16, clip i is ``edges[i]``..``edges[i + 1]``."""
+
+    samples: np.ndarray
+    edges: np.ndarray
+    texts: tuple[str, ...]
+
+    def take(self, i: int) -> np.ndarray:
+        """float32 [n] at 24 kHz."""
+        return self.samples[self.edges[i] : self.edges[i + 1]].astype(np.float32) / 32768.0
+
+    @cached_property
+    def by_text(self) -> dict[str, list[int]]:
+        """Text to the indices of its clips."""
+        found: dict[str, list[int]] = {}
+        for i, text in enumerate(self.texts):
+            found.setdefault(text, []).append(i)
+        return found
+
+    @property
+    def sentences(self) -> range:
+        """Indices of the clips that are sentences."""
+        return range(len(SPOKEN) * TAKES, len(self.texts))
+
+
+def sentence(rng_stream: Stream) -> str:
+    """A short sentence of words in ``SPOKEN``."""
+    rng = rng_stream.rng
+    thing = f"the {rng.choice(COLOURS)} {rng.choice(SHAPES)}"
+    forms = (
+        f"{thing} is on the {rng.choice(('left', 'right', 'top', 'bottom'))}",
+        f"{thing} is {rng.choice(SIZES)}",
+        " and ".join(f"{rng.choice(DIGITS)} {rng.choice(COLOURS)}" for _ in range(2)),
+        f"a {rng.choice(SIZES)} {rng.choice(COLOURS)} {rng.choice(SHAPES)}",
+        " ".join(rng.choice(SPOKEN_CORE) for _ in range(rng.randint(2, 4))),
+        f"hello {rng.choice(COLOURS)} {rng.choice(SHAPES)}",
+        f"{rng.choice(('yes', 'no'))} the {rng.choice(SHAPES)} is {rng.choice(COLOURS)}",
+    )
+    return rng.choice(forms)
+
+
+def speak(text: str, voice: str, speed: int, pitch: int) -> np.ndarray:
+    """int16 [n] at 24 kHz, silence trimmed. Raises ``RuntimeError`` where espeak-ng is missing."""
+    program = shutil.which("espeak-ng")
+    if program is None:
+        raise RuntimeError("speech needs espeak-ng: install the Debian package espeak-ng")
+    command = [program, "-v", voice, "-s", str(speed), "-p", str(pitch), "--stdout", text]
+    result = subprocess.run(command, capture_output=True, check=True)
+    with wave.open(io.BytesIO(result.stdout)) as file:
+        rate = file.getframerate()
+        # The length in the header of a streamed file is a placeholder: read what is there.
+        data = result.stdout[44:]
+    samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.float32)
+    return _trim(_resample(samples, rate)).astype(np.int16)
+
+
+def _resample(samples: np.ndarray, rate: int) -> np.ndarray:
+    import torch
+
+    from encoders.audio.resample import resample
+
+    return resample(torch.from_numpy(samples / 32768.0), rate, RATE).numpy() * 32767.0
+
+
+def _trim(samples: np.ndarray) -> np.ndarray:
+    loud = np.flatnonzero(np.abs(samples) > 200)
+    if not loud.size:
+        return samples
+    edge = RATE // 100
+    return np.clip(samples[max(loud[0] - edge, 0) : loud[-1] + edge], -32768, 32767)
+
+
+def record(voice: str, seed: int = 0) -> VoiceClips:
+    """Speak all words and some sentences with one voice (about 200 calls of espeak-ng)."""
+    source = stream("train", f"voice/{voice}", seed, 0)
+    rng = source.rng
+    texts = [word for word in SPOKEN for _ in range(TAKES)]
+    texts += [sentence(source.fork(str(i))) for i in range(SENTENCES)]
+    clips = [speak(text, voice, rng.randint(110, 210), rng.randint(25, 75)) for text in texts]
+    edges = np.cumsum([0, *(len(clip) for clip in clips)])
+    return VoiceClips(np.concatenate(clips), edges, tuple(texts))
+
+
+@lru_cache(maxsize=128)
+def load(voice: str, cache: Path = CACHE) -> VoiceClips:
+    path = cache / "voices" / f"{voice}.npz"
+    if not path.is_file():
+        raise RuntimeError(f"{path} is missing: run python -m tools.pocket.data.voices")
+    with np.load(path) as file:
+        return VoiceClips(file["samples"], file["edges"], tuple(file["texts"].tolist()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Record the voices of the pocket model.")
+    parser.add_argument("--cache", type=Path, default=CACHE)
+    folder = parser.parse_args().cache / "voices"
+    folder.mkdir(parents=True, exist_ok=True)
+    voices = (*voice_names("train"), *voice_names("heldout"))
+    for number, voice in enumerate(voices, start=1):
+        path = folder / f"{voice}.npz"
+        if not path.is_file():
+            clips = record(voice)
+            partial = path.with_suffix(".part.npz")
+            np.savez(partial, samples=clips.samples, edges=clips.edges, texts=clips.texts)
+            partial.replace(path)
+            print(f"{number}/{len(voices)} {voice} {len(clips.samples) / RATE:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
