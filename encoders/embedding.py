@@ -5,7 +5,6 @@ Nothing here imports torch at module level: the gateway and the pipeline use the
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,26 +62,24 @@ class RowsArray:
 
     @classmethod
     def from_tensor(cls, rows: torch.Tensor) -> RowsArray:
-        """Rows of a tensor [n, hidden] (float32, float16 or bfloat16, any device)."""
+        """Rows of a tensor [n, hidden] (float32, float16 or bfloat16, any device), copied: rows cut
+        out of a batch must not keep the whole batch in memory.
+        """
         import torch
 
-        host = rows.detach().cpu().contiguous()
+        host = rows.detach().to("cpu", copy=True).contiguous()
         name = str(host.dtype).removeprefix("torch.")
         if host.dtype == torch.bfloat16:
             return cls(host.view(torch.uint16).numpy(), name)
         return cls(host.numpy(), name)
 
     def tensor(self) -> torch.Tensor:
-        """The rows as a CPU tensor that shares this array's memory: do not write to it.
-
-        Rows that come out of Ray's object store are read-only pages, and torch has no read-only
-        tensors, so its warning about that is silenced here.
-        """
+        """The rows as a CPU tensor that shares this array's memory: do not write to it."""
         import torch
 
-        message = "The given NumPy array is not writable"
-        warnings.filterwarnings("ignore", message=message, category=UserWarning)
-        host = torch.from_numpy(self.data)
+        from encoders.arrays import tensor_view
+
+        host = tensor_view(self.data)
         return host.view(torch.bfloat16) if self.dtype == "bfloat16" else host
 
     def slice(self, start: int, stop: int) -> RowsArray:

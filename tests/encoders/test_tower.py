@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from vision_reference import TINY, ReferenceTower, random_tensors, reference_patches
 
 from encoders.checkpoint import CheckpointError
 from encoders.vision.config import VisionConfig
@@ -17,7 +18,6 @@ from encoders.vision.load import load_vision_model
 from encoders.vision.packing import Grid
 from encoders.vision.preprocess import patchify, to_patches
 from encoders.vision.tower import VisionTower
-from tests.encoders.vision_reference import TINY, ReferenceTower, random_tensors, reference_patches
 
 # Windows of 5 and 3 patches: smaller than one row of tokens, never a divisor of a segment.
 GRIDS: list[Grid] = [(1, 2, 2), (1, 4, 10), (3, 6, 4), (1, 12, 14), (2, 2, 30), (1, 6, 4)]

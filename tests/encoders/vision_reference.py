@@ -5,13 +5,16 @@ Independent of encoders/vision: it reads the tensors by name and follows mimo-v2
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073])
 STD = np.array([0.26862954, 0.26130258, 0.27577711])
@@ -192,3 +195,14 @@ def _rotate(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     turned = torch.cat([-x[:, half:], x[:, :half]], dim=-1)
     both = torch.cat([angles, angles], dim=-1)
     return x * both.cos() + turned * both.sin()
+
+
+def write_checkpoint(
+    directory: Path, config: dict[str, Any], processor: dict[str, Any] | None = None
+) -> Path:
+    """A checkpoint directory with a vision tower alone."""
+    both = {"vision_config": config, "processor_config": processor or {}}
+    (directory / "config.json").write_text(json.dumps(both))
+    tensors = {f"visual.{name}": t for name, t in random_tensors(config).items()}
+    save_file(tensors, directory / "model.safetensors")
+    return directory
