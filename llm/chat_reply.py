@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
 
 from fastapi.responses import Response, StreamingResponse
 from pydantic import ValidationError
@@ -50,8 +51,9 @@ async def reply(
     response = await serving.for_prompt(prompt).handle_request(request, None)
     if isinstance(response, StreamingResponse):
         yield ReplyHead(response.status_code, "text/event-stream")
-        async for chunk in response.body_iterator:
-            yield chunk.encode() if isinstance(chunk, str) else bytes(chunk)
+        async with aclosing(cast("AsyncGenerator[str | bytes]", response.body_iterator)) as chunks:
+            async for chunk in chunks:
+                yield chunk.encode() if isinstance(chunk, str) else bytes(chunk)
     elif isinstance(response, Response):
         yield ReplyHead(response.status_code, JSON)
         yield _nested(bytes(response.body), response.status_code)

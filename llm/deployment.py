@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from encoders.embedding import Embedding, RowsArray
 from llm.arguments import engine_arguments
 from llm.reply import ReplyHead
+from llm.request_ids import forget, root_of
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,6 @@ class LLMReplica:
         from llm.chat_reply import reply
 
         rows = [await _tensor(e.rows) for e in embeddings]
-        # A prefix of every id that SGLang derives for parallel choices, so one abort ends all.
         rid = uuid.uuid4().hex
         try:
             async for piece in reply(self._serving, self._vocabulary, body, embeddings, rows, rid):
@@ -61,10 +61,12 @@ class LLMReplica:
         finally:
             self._abort(rid)
 
-    def _abort(self, rid: str) -> None:
+    def _abort(self, root: str) -> None:
+        """End whatever of the request still runs; nothing does after a complete answer."""
         manager = self._engine.tokenizer_manager
-        for state in [r for r in manager.rid_to_state if r.startswith(rid)]:
-            manager.abort_request(state)
+        for rid in [r for r in manager.rid_to_state if root_of(r) == root]:
+            manager.abort_request(rid)
+        forget(root)
 
     async def ready(self) -> bool:
         """True once the engine generates; the first call also warms the engine up."""

@@ -9,7 +9,7 @@ PROCESSOR_PACKAGE = "llm.processors"
 
 
 def register() -> None:
-    """Register hooks that spare an engine process what it never uses.
+    """Register hooks that spare an engine process what it never uses and name its choices.
 
     Active only where our processor is selected, so that a plain SGLang server in the same
     environment keeps its own behaviour.
@@ -18,6 +18,7 @@ def register() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    from llm.request_ids import next_part
     from llm.version import check_sglang_version
 
     check_sglang_version()
@@ -29,6 +30,11 @@ def register() -> None:
     HookRegistry.register(
         "sglang.srt.utils.hf_transformers.processor.get_processor",
         _tokenizer_as_processor,
+        HookType.REPLACE,
+    )
+    HookRegistry.register(
+        "sglang.srt.managers.io_struct.GenerateReqInput.regenerate_rid",
+        next_part,
         HookType.REPLACE,
     )
 

@@ -150,10 +150,6 @@ class ChatPrompt:
     def _marker(self, kind: str, index: int) -> str:
         return f"@{self._nonce}{kind}{index}@"
 
-    def restore(self, text: str) -> str:
-        """Text with its look-alike markers turned back (for strings that leave the prompt)."""
-        return re.sub(f"@{self._nonce}T(\\d+)@", lambda m: self._literals[int(m.group(1))], text)
-
     def encode(self, rendered: str) -> list[int]:
         """Token ids of the rendered template; fills ``spans``."""
         self.spans = []

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from llm.cpu import sampling, slots, speculative
+from llm.cpu import sampling, seeds, slots, speculative
 from llm.version import PINNED_SGLANG
 
 
@@ -22,13 +22,16 @@ class Patch:
     """Replace ``module.attribute`` (attribute may be ``Class.method``) by ``replacement``.
 
     Modules that imported the old object by name are updated too. Where the old value is None
-    (no kernel on this platform) they cannot be found, so ``also`` names them.
+    (no kernel on this platform) they cannot be found, so ``also`` names them. With ``wraps``,
+    ``replacement`` is called with the old function (of a class method, the plain function) and
+    returns the new one.
     """
 
     module: str
     attribute: str
     replacement: Any
     also: tuple[str, ...] = ()
+    wraps: bool = False
 
 
 _OPS = "sglang.kernels.ops"
@@ -61,6 +64,10 @@ def _engine_patches() -> list[Patch]:
         Patch(f"{_OPS}.sampling.renorm", "top_p_renorm_prob", sampling.top_p_renorm,
               also=("sglang.srt.layers.sampler", _EAGLE)),
         Patch(f"{_OPS}.sampling.murmur_hash", "murmur_hash32", sampling.murmur_hash32),
+        Patch("sglang.srt.sampling.sampling_batch_info",
+              "SamplingBatchInfo.from_schedule_batch", seeds.with_seeds, wraps=True),
+        Patch("sglang.srt.layers.sampler", "top_k_top_p_min_p_sampling_from_probs_torch",
+              seeds.with_min_p, wraps=True),
         Patch("sglang.srt.mem_cache.allocation", "assign_req_to_token_pool_func",
               slots.assign_req_to_token),
         Patch("sglang.srt.mem_cache.memory_pool", "MHATokenToKVPool._init_kv_copy_and_warmup",
@@ -114,13 +121,28 @@ def apply(patches: list[Patch]) -> None:
                 f"{patch.module}.{patch.attribute} does not exist; "
                 f"the CPU platform is written for sglang=={PINNED_SGLANG}"
             ) from None
-        if original is not patch.replacement:
+        if patch.wraps:
+            _wrap(owner, name, original, patch.replacement)
+        elif original is not patch.replacement:
             setattr(owner, name, patch.replacement)
             if original is not None:
                 _rebind(original, patch.replacement)
         for consumer in patch.also:
             if consumer in sys.modules:
                 setattr(sys.modules[consumer], name, patch.replacement)
+
+
+def _wrap(owner: Any, name: str, original: Any, wrapper: Any) -> None:
+    function = getattr(original, "__func__", original)
+    if getattr(function, "_omniserve", False):
+        return
+    wrapped = wrapper(function)
+    wrapped._omniserve = True
+    if function is original:
+        setattr(owner, name, wrapped)
+        _rebind(original, wrapped)
+    else:
+        setattr(owner, name, classmethod(wrapped))
 
 
 def _rebind(original: object, replacement: object) -> None:

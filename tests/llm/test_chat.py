@@ -1,0 +1,247 @@
+"""OpenAI chat semantics over a live engine with MTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from encoders.embedding import Embedding, Rows, RowsArray, Special
+from llm.deployment import LLMReplica
+from llm.reply import ReplyHead
+from tests.llm.engines import SETTINGS, Engines
+
+pytestmark = pytest.mark.engine
+
+BODY: dict[str, Any] = {
+    "model": "pocket",
+    "messages": [{"role": "user", "content": "hello"}],
+    "max_tokens": 12,
+    "temperature": 0,
+    "ignore_eos": True,
+}
+
+
+@pytest.fixture(scope="module")
+def loop() -> Any:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def replica(engines: Engines, pocket_checkpoint: Path, loop: Any) -> LLMReplica:
+    """The replica class around the engine that the other tests use."""
+    engines.close()
+
+    async def build() -> LLMReplica:
+        replica = LLMReplica(SETTINGS | {"model_path": str(pocket_checkpoint)})
+        assert await replica.ready()
+        return replica
+
+    return loop.run_until_complete(build())
+
+
+class Client:
+    def __init__(self, loop: Any, replica: LLMReplica) -> None:
+        self.loop, self.replica = loop, replica
+
+    async def collect(
+        self, body: dict[str, Any], embeddings: list[Embedding]
+    ) -> tuple[ReplyHead, bytes]:
+        pieces = [piece async for piece in self.replica.chat(body, embeddings)]
+        head = pieces[0]
+        assert isinstance(head, ReplyHead)
+        return head, b"".join(p for p in pieces[1:] if isinstance(p, bytes))
+
+    def many(self, *bodies: dict[str, Any]) -> list[tuple[ReplyHead, bytes]]:
+        async def run() -> list[tuple[ReplyHead, bytes]]:
+            return await asyncio.gather(*(self.collect(b, []) for b in bodies))
+
+        return self.loop.run_until_complete(run())
+
+    def ask(self, embeddings: list[Embedding] | None = None, **changes: Any) -> Any:
+        head, body = self.loop.run_until_complete(self.collect(BODY | changes, embeddings or []))
+        assert head == ReplyHead(200, "application/json"), body
+        return json.loads(body)
+
+    def fail(self, embeddings: list[Embedding] | None = None, **changes: Any) -> tuple[int, Any]:
+        head, body = self.loop.run_until_complete(self.collect(BODY | changes, embeddings or []))
+        assert head.status >= 400
+        assert len(body) < 2048
+        return head.status, json.loads(body)["error"]
+
+    def stream(self, **changes: Any) -> list[dict[str, Any]]:
+        head, body = self.loop.run_until_complete(
+            self.collect(BODY | {"stream": True} | changes, [])
+        )
+        assert head == ReplyHead(200, "text/event-stream"), body
+        events = [e.removeprefix("data: ") for e in body.decode().strip().split("\n\n")]
+        assert events[-1] == "[DONE]"
+        return [json.loads(e) for e in events[:-1]]
+
+
+@pytest.fixture
+def client(loop: Any, replica: LLMReplica) -> Client:
+    return Client(loop, replica)
+
+
+def image(seed: int, n: int = 9) -> Embedding:
+    rows = torch.randn(n, 192, generator=torch.Generator().manual_seed(seed)) * 0.5
+    layout = (Special("<|vision_start|>"), Rows("image", n), Special("<|vision_end|>"))
+    return Embedding("image", f"{seed:064x}", layout, RowsArray.from_tensor(rows))
+
+
+def picture_question(*indices: int) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{"type": "media", "index": i} for i in indices]
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": "what is it?"}]}]
+
+
+def content(reply: Any) -> str:
+    return str(reply["choices"][0]["message"]["content"])
+
+
+# case 95
+def test_the_stream_joins_to_the_answer(client: Client) -> None:
+    reply = client.ask(max_tokens=40)
+    events = client.stream(max_tokens=40, stream_options={"include_usage": True})
+    joined = "".join(c["delta"].get("content") or "" for e in events for c in e["choices"])
+    assert joined == content(reply)
+    assert reply["usage"]["completion_tokens"] == 40
+    # case 97: usage comes once, last, without choices.
+    assert events[-1]["choices"] == []
+    assert events[-1]["usage"]["completion_tokens"] == 40
+    assert reply["choices"][0]["finish_reason"] == "length"
+
+
+# case 102
+def test_a_seed_repeats_alone_and_in_a_batch(client: Client) -> None:
+    sampled = {"temperature": 1.0, "top_p": 0.9, "seed": 11}
+    alone = content(client.ask(**sampled))
+    others = [BODY | {"temperature": 1.0, "seed": s} for s in range(20, 27)]
+    replies = client.many(BODY | sampled, *others)
+    assert content(json.loads(replies[0][1])) == alone
+    assert len({body for _, body in replies}) == 8
+
+
+def test_several_choices(client: Client) -> None:
+    sampled = {"temperature": 1.0, "seed": 5}
+    choices = client.ask(n=3, **sampled)["choices"]
+    assert [c["index"] for c in choices] == [0, 1, 2]
+    texts = [c["message"]["content"] for c in choices]
+    assert len(set(texts)) == 3
+    assert texts[0] == content(client.ask(**sampled))
+    assert texts == [c["message"]["content"] for c in client.ask(n=3, **sampled)["choices"]]
+    events = client.stream(n=3)
+    assert {c["index"] for e in events for c in e["choices"]} == {0, 1, 2}
+
+
+def test_pictures_change_the_answer_and_order_matters(client: Client) -> None:
+    def answer(*seeds: int, order: tuple[int, ...], **more: Any) -> str:
+        reply = client.ask([image(s) for s in seeds], messages=picture_question(*order), **more)
+        assert reply["usage"]["prompt_tokens_details"]["image_tokens"] == 9 * len(seeds)
+        return content(reply)
+
+    one = answer(1, order=(0,))
+    assert one == answer(1, order=(0,))
+    assert one != answer(2, order=(0,))
+    assert answer(1, 2, order=(0, 1)) != answer(1, 2, order=(1, 0))
+    assert answer(1, 2, order=(0, 1)) == answer(2, 1, order=(1, 0))
+    assert answer(1, 2, order=(0, 1), n=2) == answer(1, 2, order=(0, 1))
+
+
+def test_json_schema_holds_under_mtp(client: Client) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"colour": {"enum": ["red", "blue"]}, "count": {"enum": [1, 2]}},
+        "required": ["colour", "count"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    answer = json.loads(
+        content(client.ask(response_format=wanted, max_tokens=400, ignore_eos=False))
+    )
+    assert answer["colour"] in ("red", "blue")
+    assert answer["count"] in (1, 2)
+
+
+def test_logprobs_and_stop(client: Client) -> None:
+    reply = client.ask(logprobs=True, top_logprobs=2, max_tokens=5)
+    entries = reply["choices"][0]["logprobs"]["content"]
+    assert len(entries) == 5
+    assert all(e["logprob"] == e["top_logprobs"][0]["logprob"] for e in entries)
+    whole = content(client.ask(max_tokens=30))
+    stop = next(c for c in whole[3:] if c.isalnum())
+    cut = client.ask(max_tokens=30, stop=[stop])
+    assert content(cut) == whole[: whole.index(stop)]
+    assert cut["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"temperature": "hot" * 3000}, "temperature"),
+        ({"messages": []}, "Messages"),
+        ({"max_tokens": -5}, "max"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "role"),
+        ({"messages": [{"role": "user", "content": "word " * 6000}]}, "context length"),
+        ({"top_p": 7}, "top_p"),
+    ],
+)
+def test_bad_requests_are_named_and_not_echoed(
+    client: Client, changes: dict[str, Any], words: str
+) -> None:
+    status, error = client.fail(**changes)
+    assert status == 400
+    assert error["type"] == "invalid_request_error"
+    assert words in error["message"]
+    assert "hothot" not in error["message"]
+
+
+# case 35
+def test_a_broken_embedding_fails_alone(client: Client) -> None:
+    async def short() -> RowsArray:
+        rows = image(1, n=8).rows
+        assert isinstance(rows, RowsArray)
+        return rows
+
+    # By reference, as from an encoder replica: nobody has compared rows and layout yet.
+    broken = Embedding("image", "0" * 64, image(1).layout, short())
+    status, error = client.fail([broken], messages=picture_question(0))
+    assert status == 500
+    assert "8 embedding rows for 9 positions" in error["message"]
+    assert content(client.ask())
+
+
+# case 97
+def test_leaving_early_frees_the_engine(client: Client) -> None:
+    async def leave(choices: int) -> int:
+        body = BODY | {"stream": True, "max_tokens": 2000, "n": choices}
+        stream: AsyncIterator[Any] = client.replica.chat(body)
+        seen = 0
+        async for _ in stream:
+            seen += 1
+            if seen == 4:
+                break
+        await stream.aclose()  # type: ignore[attr-defined]
+        state = client.replica._engine.tokenizer_manager.rid_to_state
+        for _ in range(100):
+            if not state:
+                break
+            await asyncio.sleep(0.05)
+        return len(state)
+
+    assert client.loop.run_until_complete(leave(1)) == 0
+    assert client.loop.run_until_complete(leave(3)) == 0
+    assert client.loop.run_until_complete(client.replica.ready())
+
+
+def test_min_p_and_penalties_with_seeds(client: Client) -> None:
+    sampled = {"temperature": 1.0, "seed": 3, "frequency_penalty": 0.5}
+    assert content(client.ask(min_p=0.9, **sampled)) == content(client.ask(min_p=0.9, **sampled))
+    assert client.ask(min_p=0.99, temperature=1.0, top_k=5)
