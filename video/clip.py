@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -46,8 +47,21 @@ class Clip:
 def frame_size(
     size_of: SizeOf | None, frames: int, height: int, width: int, limits: Limits
 ) -> tuple[int, int]:
-    """(height, width) of the frames to hand on. MediaError when all together are too large."""
-    size = size_of(frames, height, width) if size_of else (height, width)
+    """(height, width) of the frames to hand on.
+
+    Without `size_of` the native size, shrunk evenly when all frames together would exceed the
+    limit. Raises MediaError when those of `size_of` exceed it, or when it refuses the size itself
+    (a ValueError with a `reason`, as every room's MediaError has).
+    """
+    if size_of is None:
+        shrink = max(1.0, math.sqrt(frames * height * width / limits.output_pixels))
+        return max(1, int(height / shrink)), max(1, int(width / shrink))
+    try:
+        size = size_of(frames, height, width)
+    except ValueError as error:
+        if hasattr(error, "reason"):
+            raise MediaError(error.reason) from error
+        raise
     if frames * size[0] * size[1] > limits.output_pixels:
         raise MediaError(
             f"{frames} frames of {size[1]} x {size[0]} pixels exceed the limit of "

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from video.clip import Clip, SizeOf, Sound
-from video.limits import Limits
+from video.options import DecoderOptions
 from video.pool import WorkerPool
 from video.protocol import Job
-from video.sampling import SamplingOptions
 
 
 class VideoDecoder:
@@ -18,30 +17,22 @@ class VideoDecoder:
     A codec that crashes or hangs takes down one worker process: the file is tried once more on a
     new one, then refused, and the replica lives on. Frames come back through shared memory.
 
-    workers: processes, each decoding one file at a time.
-    waiting: files that may queue beyond those.
-    limits: `Limits`, or their values by name.
-    defaults: sampling options that hold where a request gives none.
-    size_of: (number of frames, height, width) -> (height, width) of the frames to hand on; a
-        function that can be imported by name, from modules that load quickly, since the workers
-        call it. Without it frames keep their native size.
-    chunks: chunks that a clip is cut into, decoded on as many threads of its worker.
+    options: `DecoderOptions`, or a settings section by name.
+    size_of: (number of frames, height, width) -> (height, width) of the frames to hand on. A
+        callable that pickles by name (a function, or a partial of one) and lives in modules that
+        load quickly, since the workers call it. Without it frames keep their native size, or are
+        shrunk to what `memory_bytes` holds.
     """
 
     def __init__(
         self,
-        workers: int = 2,
-        waiting: int = 64,
-        limits: Limits | Mapping[str, Any] | None = None,
-        defaults: Mapping[str, Any] | None = None,
+        options: DecoderOptions | Mapping[str, Any] | None = None,
         size_of: SizeOf | None = None,
-        chunks: int = 1,
     ) -> None:
-        self._limits = limits if isinstance(limits, Limits) else Limits(**(limits or {}))
-        self._defaults = SamplingOptions(**(defaults or {}))
+        self._options = DecoderOptions.of(options)
+        self._limits = self._options.limits()
         self._size_of = size_of
-        self._chunks = chunks
-        self._pool = WorkerPool(workers, waiting)
+        self._pool = WorkerPool(self._options.workers, self._options.max_waiting)
 
     async def ready(self) -> bool:
         """True once every worker process has started; raises DecoderCrashed when one cannot."""
@@ -57,7 +48,8 @@ class VideoDecoder:
         that cannot work, DecoderBusy and DecoderCrashed when another replica might do better.
         """
         self._limits.check_bytes(len(data))
-        options = self._defaults.updated(sampling or {}, self._limits.sampled_frames)
+        defaults = self._options.sampling()
+        options = defaults.updated(sampling or {}, self._limits.sampled_frames)
         return await self._pool.run(
             Job(
                 size=len(data),
@@ -65,8 +57,8 @@ class VideoDecoder:
                 options=options,
                 size_of=self._size_of,
                 sound=sound,
-                chunks=self._chunks,
-                threads=self._chunks,
+                chunks=self._options.chunks,
+                threads=self._options.chunks,
             ),
             data,
         )

@@ -47,11 +47,7 @@ def open_video(source: Source, probe: Probe) -> Video:
         raise MediaError("the video track holds no frames")
     timeline = from_timestamps(index, track.codec, track.time_base, track.average_rate)
     if timeline is None:
-        with RangeDecoder(source, track.stream, index, reorder=0) as decoder:
-            frames = sum(1 for _ in decoder.frames(0, len(index) - 1))
-        if frames == 0:
-            raise MediaError("no frame of the video can be decoded")
-        timeline = from_count(frames, index, track.time_base, track.nominal_rate or FALLBACK_RATE)
+        timeline = _count(source, track, index)
     check_duration(timeline.duration, source.limits)
     with RangeDecoder(source, track.stream, index, timeline.reorder) as decoder:
         frame = _first_frame(decoder, timeline)
@@ -61,6 +57,14 @@ def open_video(source: Source, probe: Probe) -> Video:
     orientation = _orientation(frame)
     height, width = orientation.size(frame.height, frame.width)
     return Video(source, track, index, timeline, orientation, height, width)
+
+
+def _count(source: Source, track: VideoTrack, index: PacketIndex) -> Timeline:
+    with RangeDecoder(source, track.stream, index, reorder=0) as decoder:
+        frames = sum(1 for _ in decoder.frames(0, len(index) - 1))
+    if frames == 0:
+        raise MediaError("no frame of the video can be decoded")
+    return from_count(frames, index, track.time_base, track.nominal_rate or FALLBACK_RATE)
 
 
 def _first_frame(decoder: RangeDecoder, timeline: Timeline) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -65,6 +66,9 @@ def probe(source: Source) -> Probe:
         duration = None if container.duration is None else container.duration / av.time_base
         if duration is not None:
             check_duration(duration, limits)
+        if container.format.name == "gif":  # libav leaves the canvas to the decoder
+            width, height = struct.unpack("<HH", source.data[6:10])
+            check_picture(height, width, limits)
         return Probe(
             format=container.format.name,
             duration=duration,

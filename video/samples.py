@@ -10,6 +10,10 @@ import numpy as np
 SCALE = {"u8": 128.0, "s16": 32768.0, "s32": 2147483648.0}
 """Full scale of the integer formats. 24-bit samples arrive as s32, shifted up by libav."""
 
+MAX_PLANES = 7
+"""PyAV 18.1 finds a frame's planes by looking for a null pointer, which libav does not put behind
+eight or more (7.1 AAC): it would read foreign memory. libav packs such frames first."""
+
 
 class ToFloat:
     """Converts a track's frames; all come out with the first frame's rate and channels.
@@ -25,14 +29,14 @@ class ToFloat:
 
     def __call__(self, frame: Any) -> list[np.ndarray]:
         """float32 [channels, n] blocks; NaN and infinities become silence."""
-        same = frame.sample_rate == self._rate and len(frame.layout.channels) == len(
-            self._layout.channels
-        )
-        if same and frame.format.packed.name in (*SCALE, "flt", "dbl"):
+        channels = len(frame.layout.channels)
+        same = frame.sample_rate == self._rate and channels == len(self._layout.channels)
+        readable = channels <= MAX_PLANES or not frame.format.is_planar
+        if same and readable and frame.format.packed.name in (*SCALE, "flt", "dbl"):
             return [to_float(frame)]
         signature = (frame.format.name, frame.layout.name, frame.sample_rate)
         if self._resampler is None or signature != self._resampled:
-            self._resampler = av.AudioResampler("fltp", self._layout, self._rate)
+            self._resampler = av.AudioResampler("flt", self._layout, self._rate)
             self._resampled = signature
         return [to_float(part) for part in self._resampler.resample(frame)]
 

@@ -119,21 +119,20 @@ def from_timestamps(
 
 
 def from_count(frames: int, index: PacketIndex, time_base: Fraction, rate: float) -> Timeline:
-    """The timeline of `frames` decoded frames without usable timestamps.
+    """The timeline of `frames` >= 1 frames that came out of the decoder without usable timestamps.
 
-    Their times are the decode times in ascending order when there is one per frame (AVI), else
-    frame i is at i / rate. Everything decodes from the first packet on.
+    When there is one decode time per frame, these in ascending order are the times of presentation
+    but for a constant (AVI: dropped frames leave gaps). Else frame i is at i / rate; after damage
+    in such files later times are early by what was lost. Everything decodes from the first packet.
     """
-    dts = np.sort(index.dts)
-    if len(dts) == frames and dts[0] != MISSING and (np.diff(dts) > 0).all():
-        ticks = dts
-    else:
+    ticks = np.sort(index.dts)
+    if len(ticks) != frames or ticks[0] == MISSING or (np.diff(ticks) <= 0).any():
         time_base = 1 / Fraction(rate).limit_denominator(1001)
         ticks = np.arange(frames, dtype=np.int64)
     return Timeline(
         ticks=ticks,
         time_base=time_base,
-        end=int(ticks[-1]) + _last_duration(ticks, 0 if ticks is dts else 1),
+        end=int(ticks[-1]) + _last_duration(ticks, 0),
         steady_rate=_steady_rate(ticks, time_base, float(rate)),
         counted=True,
         first_packet=np.zeros(frames, np.int64),

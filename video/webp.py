@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 from PIL import Image
 
+from video.budget import Budget
 from video.clip import Allocate, Clip, SizeOf, assemble, frame_size
 from video.errors import MediaError
 from video.probe import check_duration, check_picture
@@ -31,7 +32,7 @@ def decode_webp(
 ) -> Clip:
     """As `decode_clip`. A still WebP is a clip of one frame. Transparency is dropped, as Pillow's
     conversion to RGB does."""
-    canvas, durations = _header(source.data)
+    canvas, durations, data = _parse(source.data)
     check_picture(*canvas, source.limits)
     timeline = from_durations(durations, TICK)
     check_duration(timeline.duration, source.limits)
@@ -40,37 +41,45 @@ def decode_webp(
     size = frame_size(size_of, len(sampling.indices), *canvas, source.limits)
     frames = allocate((len(sampling.indices), *size, 3), "uint8")
     kept = np.zeros(len(wanted), bool)
-    for slot, picture in _pictures(source, wanted, size):
+    for slot, picture in _pictures(data, source.budget, wanted, size):
         frames[slot] = picture
         kept[slot] = True
     return assemble(frames, kept, sampling, timeline.duration)
 
 
 def _pictures(
-    source: Source, wanted: np.ndarray, size: tuple[int, int]
+    data: bytes, budget: Budget, wanted: np.ndarray, size: tuple[int, int]
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(slot, uint8 [height, width, 3]); ends early at a frame that does not decode, since every
     later one is drawn over it."""
     try:
-        with Image.open(io.BytesIO(source.data), formats=["WEBP"]) as image:
+        with Image.open(io.BytesIO(data), formats=["WEBP"]) as image:
             for slot, index in enumerate(wanted.tolist()):
-                source.budget.check()
+                budget.check()
                 image.seek(index)
                 picture = image.convert("RGB")
                 if picture.size != (size[1], size[0]):
                     picture = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
                 yield slot, np.asarray(picture)
+    except MediaError:  # the budget's
+        raise
     except (OSError, EOFError, SyntaxError, ValueError):
         return
 
 
-def _header(data: memoryview) -> tuple[tuple[int, int], list[int]]:
-    """((canvas height, width), duration of each frame in ms) from the RIFF chunks alone."""
+def _parse(data: memoryview) -> tuple[tuple[int, int], list[int], bytes]:
+    """((canvas height, width), duration of each frame in ms, the file without a torn end).
+
+    Read from the RIFF chunks alone. libwebp refuses a file that ends within a chunk, so what is
+    whole is put under a size of its own.
+    """
     canvas: tuple[int, int] | None = None
     durations: list[int] = []
     at = 12
     while at + 8 <= len(data):
         name, size = bytes(data[at : at + 4]), int.from_bytes(data[at + 4 : at + 8], "little")
+        if at + 8 + size > len(data):
+            break
         body = bytes(data[at + 8 : at + 8 + min(size, 16)])
         if name == b"VP8X" and len(body) >= 10:
             canvas = (_u24(body, 7) + 1, _u24(body, 4) + 1)
@@ -85,7 +94,12 @@ def _header(data: memoryview) -> tuple[tuple[int, int], list[int]]:
         at += 8 + size + size % 2
     if canvas is None or 0 in canvas:
         raise MediaError("the WebP file is damaged")
-    return canvas, durations or [DEFAULT_DURATION]
+    whole = bytes(data[8:at])
+    return (
+        canvas,
+        durations or [DEFAULT_DURATION],
+        b"RIFF" + len(whole).to_bytes(4, "little") + whole,
+    )
 
 
 def _u24(data: bytes, at: int) -> int:

@@ -141,8 +141,8 @@ def mux_sound(output: av.container.OutputContainer, stream: av.AudioStream, trac
     wave = track.samples()
     layout = stream.codec_context.layout.name
     for first in range(0, wave.shape[1], 1024):
-        block = np.ascontiguousarray(wave[:, first : first + 1024])
-        frame = av.AudioFrame.from_ndarray(block, format="fltp", layout=layout)
+        block = wave[:, first : first + 1024].T.reshape(1, -1)
+        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(block), format="flt", layout=layout)
         frame.sample_rate = track.rate
         frame.pts = first + round(track.start * track.rate)
         frame.time_base = Fraction(1, track.rate)
@@ -150,8 +150,8 @@ def mux_sound(output: av.container.OutputContainer, stream: av.AudioStream, trac
     output.mux(stream.encode(None))
 
 
-def remux(data: bytes, container: str = "mp4", shift: int = 0, loops: int = 1) -> bytes:
-    """The packets of a clip in a new container, `shift` ms later, several times in a row."""
+def remux(data: bytes, container: str = "mp4", shift: Fraction | int = 0, loops: int = 1) -> bytes:
+    """The packets of a clip in a new container, `shift` seconds later, several times in a row."""
     target = io.BytesIO()
     with av.open(target, "w", format=container) as output:
         with av.open(io.BytesIO(data)) as source:
@@ -162,7 +162,7 @@ def remux(data: bytes, container: str = "mp4", shift: int = 0, loops: int = 1) -
                 for packet in source.demux():
                     if packet.dts is None:
                         continue
-                    late = round((Fraction(shift, 1000) + loop * length) / packet.time_base)
+                    late = round((shift + loop * length) / packet.time_base)
                     packet.pts += late
                     packet.dts += late
                     packet.stream = streams[packet.stream_index]
@@ -193,7 +193,7 @@ def sound_file(track: Track, container: str = "wav") -> bytes:
     """A file that holds nothing but the track."""
     target = io.BytesIO()
     with av.open(target, "w", format=container) as output:
-        layout = {1: "mono", 2: "stereo", 6: "5.1", 16: "hexadecagonal"}[track.channels]
+        layout = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1", 16: "hexadecagonal"}[track.channels]
         stream = output.add_stream(track.codec, rate=track.rate, layout=layout)
         mux_sound(output, stream, track)
     return target.getvalue()

@@ -87,12 +87,16 @@ def test_clocks_that_cannot_be_relied_on():
 
 
 def test_counted_frames_use_decode_times_or_the_rate():
-    packets = index([None] * 4, dts=[3, 4, 5, 6])
-    clock = from_count(4, packets, Fraction(1, 24), 24.0)
+    base = Fraction(1, 24)
+    clock = from_count(4, index([None] * 4, dts=[3, 4, 5, 6]), base, 24.0)
     assert (clock.seconds * 24).round(6).tolist() == [0, 1, 2, 3]
     assert clock.start == Fraction(1, 8)
-    clock = from_count(2, packets, Fraction(1, 24), 30000 / 1001)  # two fields per frame
+    assert clock.rate == 24.0
+    clock = from_count(4, index([None] * 4, dts=[3, 4, 5, 9]), base, 24.0)  # dropped frames
+    assert (clock.seconds * 24).round(6).tolist() == [0, 1, 2, 6]
+    clock = from_count(2, index([None] * 4), base, 30000 / 1001)  # two packets per frame
     assert clock.seconds.round(6).tolist() == [0, 0.033367]
+    assert clock.last_packet.tolist() == [3, 3]
     assert clock.counted
 
 
