@@ -100,7 +100,7 @@ def background(stream: Stream, height: int, width: int, base: RGB) -> Image.Imag
 _GRAIN = np.random.default_rng(0).standard_normal(1 << 20, dtype=np.float32)
 
 
-def _grainy(pixels: np.ndarray, sigma: float, start: int) -> np.ndarray:
+def grainy(pixels: np.ndarray, sigma: float, start: int) -> np.ndarray:
     grain = np.take(_GRAIN, np.arange(start, start + pixels.size), mode="wrap")
     grain = grain.reshape(pixels.shape) * sigma
     grain += pixels
@@ -113,7 +113,7 @@ def worn(stream: Stream, image: Image.Image, noise: float = 0.5, jpeg: float = 0
     pixels = np.asarray(image)
     if rng.random() < noise:
         sigma = rng.uniform(2, 14)
-        pixels = _grainy(pixels, sigma, rng.randrange(_GRAIN.size // 2))
+        pixels = grainy(pixels, sigma, rng.randrange(_GRAIN.size // 2))
     if rng.random() < jpeg:
         buffer = io.BytesIO()
         Image.fromarray(pixels).save(buffer, "JPEG", quality=rng.randint(55, 95))

@@ -1,0 +1,131 @@
+"""Watching tasks: what happens in a clip, in which order, when, and what is said meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tools.pocket.data import clips, sounds
+from tools.pocket.data.clips import Colours, Event, Script
+from tools.pocket.data.sample import Clip, Sample, Sound, Stream, ask_all
+from tools.pocket.data.sounds import RATE, VoiceSource, any_voice
+from tools.pocket.data.words import SPOKEN_CORE
+
+WHAT = ("What happens in the video?", "Describe the video.", "List the events.")
+SAID = ("What is said in the video?", "Which words do you hear in the video?")
+Pair = tuple[str, str]
+
+
+def _noun(script: Script, event: Event) -> str:
+    """The thing of an event by its colour at that moment and its shape."""
+    before = next(
+        (t for t in script.things_at(event.time - clips.GLIDE - 0.01) if _same(script, event, t)),
+        script.things[event.thing],
+    )
+    return f"{before.colour} {before.shape}"
+
+
+def _same(script: Script, event: Event, thing: clips.Thing) -> bool:
+    return thing.shape == script.things[event.thing].shape
+
+
+def tell(script: Script) -> str:
+    """A line for each event: its second, then what happens."""
+    lines = [f"{e.stamp} the {_noun(script, e)} {e.verb}" for e in script.events]
+    return "\n".join(lines)
+
+
+def _question_verb(verb: str) -> str:
+    """ "appears" to "appear": "When does the red circle appear?"."""
+    head, _, rest = verb.partition(" ")
+    return f"{head.removesuffix('s')} {rest}".strip()
+
+
+def _event_pairs(script: Script, stream: Stream) -> list[Pair]:
+    rng = stream.rng
+    pairs = []
+    for event in script.events:
+        noun = _noun(script, event)
+        pairs.append((f"When does the {noun} {_question_verb(event.verb)}?", event.stamp))
+        pairs.append((f"What does the {noun} do at {event.stamp}?", f"it {event.verb}"))
+    if len(script.events) > 1:
+        first, last = script.events[0], script.events[-1]
+        pairs.append(("What happens first?", f"the {_noun(script, first)} {first.verb}"))
+        pairs.append(("What happens last?", f"the {_noun(script, last)} {last.verb}"))
+    rng.shuffle(pairs)
+    return pairs
+
+
+def _colour_pairs(script: Colours, stream: Stream) -> list[Pair]:
+    first, *rest = script.names
+    told = ", ".join([f"first {first}", *(f"then {name}" for name in rest)])
+    pairs = [(stream.rng.choice(("Which colours are shown, in order?", WHAT[1])), told)]
+    for name, change in zip(rest, script.changes, strict=True):
+        pairs.append(
+            (f"When does it turn {name}?", f"{int(change) // 60:02d}:{int(change) % 60:02d}")
+        )
+    return pairs
+
+
+def _sound_track(
+    stream: Stream, times: np.ndarray, moments: Sequence[float], seconds: int, source: VoiceSource
+) -> tuple[Sound, list[str]]:
+    """Noise all along, and one spoken word after each moment, inside its pair's share of sound."""
+    track = np.zeros(seconds * RATE, np.float32)
+    voice = source(stream)
+    words, heard = [], []
+    for moment in moments:
+        samples, word = sounds.spoken_word(stream, voice, stream.rng.choice(SPOKEN_CORE))
+        starts = times[::2]
+        ends = [edge for edge in starts if edge > moment]
+        latest = (min(ends) if ends else seconds) - len(samples) / RATE - 0.05
+        at = round(RATE * max(stream.rng.uniform(moment, max(moment, latest)), 0.0))
+        samples = samples[: len(track) - at]
+        track[at : at + len(samples)] += samples
+        words.append((at / RATE, (at + len(samples)) / RATE, word))
+        heard.append(word)
+    return Sound(sounds.worn(stream, track), RATE, tuple(words)), heard
+
+
+def watch(
+    stream: Stream,
+    turns: int = 3,
+    seconds: int | None = None,
+    sound: float = 0.3,
+    source: VoiceSource = any_voice,
+) -> Sample:
+    """A clip and up to ``turns`` questions. Skill "watch"; ``detail["frames"]`` is how many frames
+    the server samples. ``sound`` is the share of clips in which words are spoken at the events."""
+    rng = stream.rng
+    seconds = seconds or rng.choice(clips.SECONDS)
+    fps = rng.choice((4, 5, 8, 10))
+    times = clips.clip_of(_BLANK, seconds, fps).times()
+    script: Script | Colours
+    if rng.random() < 0.2:
+        script = clips.random_colours(stream, times)
+        moments = list(script.changes)
+        pairs = _colour_pairs(script, stream)
+    else:
+        script = clips.random_script(stream, times)
+        moments = [event.time for event in script.events]
+        pairs = [(rng.choice(WHAT), tell(script)), *_event_pairs(script, stream)]
+    track: Sound | None = None
+    if rng.random() < sound:
+        track, heard = _sound_track(stream, times, moments, seconds, source)
+        spoken = [(rng.choice(SAID), " ".join(heard))]
+        if isinstance(script, Script):
+            for event, word in zip(script.events, heard, strict=True):
+                verb = f"the {_noun(script, event)} {event.verb}"
+                spoken.append((f"What is said when {verb}?", word))
+        rng.shuffle(spoken)
+        pairs = [*pairs[:1], *spoken[:2], *pairs[1:]]
+    unique = list(dict(pairs).items())[: max(turns, 1)]
+    rng.shuffle(unique)
+    messages, answer = ask_all([0], unique, rng.random() < 0.3)
+    clip: Clip = clips.clip_of(script, seconds, fps, track)
+    detail = {"frames": len(times), "sound": track is not None}
+    return Sample("watch", messages, answer, (clip,), score="events", detail=detail)
+
+
+_BLANK = Colours(96, 96, ("black",), ())

@@ -1,0 +1,44 @@
+"""Skills by name: the one table that training and evaluation draw from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tools.pocket.data.chat import chat
+from tools.pocket.data.clip_questions import watch
+from tools.pocket.data.compare import compare
+from tools.pocket.data.recall import Tokens, recall
+from tools.pocket.data.sample import Sample, Split, Stream, stream
+from tools.pocket.data.scene_questions import look
+from tools.pocket.data.sounds import hear_tones, hear_words
+from tools.pocket.data.text_images import read
+from tools.pocket.data.text_tasks import copy, count, json_record
+from tools.pocket.data.thinking import think
+from tools.pocket.data.tool_tasks import tool_call
+
+SKILLS: dict[str, Callable[[Stream], Sample]] = {
+    "look": look,
+    "read": read,
+    "compare": compare,
+    "hear_words": hear_words,
+    "hear_tones": hear_tones,
+    "watch": watch,
+    "copy": copy,
+    "count": count,
+    "json": json_record,
+    "tool": tool_call,
+    "chat": chat,
+    "think": think,
+}
+
+
+def sample(skill: str, split: Split, seed: int, index: int) -> Sample:
+    """Item ``index`` of a skill. "recall" needs a tokenizer: see ``recall_sample``."""
+    return SKILLS[skill](stream(split, skill, seed, index))
+
+
+def recall_sample(
+    split: Split, seed: int, index: int, tokens: Tokens, length: int, queries: int = 8
+) -> Sample:
+    """Item ``index`` of "recall" in ``length`` tokens, asked in sentences."""
+    return recall(stream(split, f"recall{length}", seed, index), tokens, length, queries)
