@@ -1,0 +1,1 @@
+"""The MiMo-V2 decoder for training: batched, differentiable, own code (parity: tests/tools)."""
