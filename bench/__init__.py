@@ -1,0 +1,1 @@
+"""Side-by-side measurements: ``python -m bench NAME [--quick] [--check] [--out FILE]``."""

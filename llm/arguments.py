@@ -48,5 +48,7 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
             "sampling_backend": "pytorch",
             "disable_cuda_graph": True,
             "disable_overlap_schedule": True,
+            # Else the scheduler spins on a core that encoders and gateway could use.
+            "sleep_on_idle": True,
         }
     return arguments | settings["extra_engine_args"]
