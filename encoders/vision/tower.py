@@ -7,6 +7,7 @@ can save it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import get_args
 
 import torch
@@ -99,24 +100,33 @@ class PatchEmbed(nn.Module):
         self.proj = nn.Conv3d(
             config.in_channels, config.hidden_size, kernel, stride=kernel, bias=False
         )
+        self._still: torch.Tensor | None = None
+        self._still_of: tuple[torch.Tensor, int] | None = None
 
     def forward(self, items: Sequence[torch.Tensor]) -> torch.Tensor:
         """Hidden states [sum of patches, hidden] of items of stills' or clips' patches."""
+        kernels = self._kernels()
+        outputs = []
+        for features, run in groupby(items, key=lambda item: item.shape[1]):
+            kernel = kernels[features]
+            outputs.append(F.linear(torch.cat([item.to(kernel.dtype) for item in run]), kernel))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def _kernels(self) -> dict[int, torch.Tensor]:
+        """Weights [hidden, features] by number of features, for clips and for stills.
+
+        A still image repeats its frame over the temporal taps: summing those taps is the same.
+        The sum is kept until the weight changes.
+        """
         weight = self.proj.weight
+        version = -1 if weight.is_inference() else weight._version
+        weight_of, version_of = self._still_of or (None, -1)
+        current = weight_of is weight and version_of == version and not weight.requires_grad
+        if self._still is None or not current:
+            self._still = weight.float().sum(dim=2).to(weight.dtype).flatten(1)
+            self._still_of = (weight, version)
         taps = weight.flatten(1)
-        # A still image repeats its frame over the temporal taps: summing those taps is the same.
-        still = weight.float().sum(dim=2).to(weight.dtype).flatten(1)
-        kernels = {taps.shape[1]: taps, still.shape[1]: still}
-        outputs, start = [], 0
-        while start < len(items):
-            features = items[start].shape[1]
-            stop = start + 1
-            while stop < len(items) and items[stop].shape[1] == features:
-                stop += 1
-            patches = torch.cat([item.to(weight.dtype) for item in items[start:stop]])
-            outputs.append(F.linear(patches, kernels[features]))
-            start = stop
-        return torch.cat(outputs)
+        return {taps.shape[1]: taps, self._still.shape[1]: self._still}
 
 
 class Block(nn.Module):

@@ -102,6 +102,18 @@ def test_stills_equal_a_repeated_frame_and_mix_with_clips() -> None:
     torch.testing.assert_close(rows[2], rows[1], atol=1e-5, rtol=1e-4)
 
 
+def test_new_weights_reach_stills() -> None:
+    frame = torch.randint(0, 256, (1, 16, 16, 3), dtype=torch.uint8)
+    batch = [to_patches(frame, (16, 16), patch=4, temporal=2, merge=2)]
+    tower = make_tower(TINY)
+    before = tower(batch)[0]
+    tower.load_state_dict(random_tensors(TINY, seed=1))
+    other = VisionTower(VisionConfig.from_dict(TINY)).requires_grad_(False)
+    other.load_state_dict(random_tensors(TINY, seed=1))
+    assert not torch.allclose(before, tower(batch)[0])
+    torch.testing.assert_close(tower(batch)[0], other(batch)[0])
+
+
 def test_gradients_are_finite() -> None:
     tower = make_tower(TINY, "first_key_bias").requires_grad_(True)
     sum(rows.sum() for rows in tower(items([(1, 4, 6), (1, 2, 2)]))).backward()
