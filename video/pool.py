@@ -54,11 +54,11 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "video.worker", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "video.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=os.environ
-                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+                | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
                 | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
         self._channel = Channel(ours)
@@ -67,15 +67,17 @@ class WorkerProcess:
     def ensure(self) -> None:
         """Blocks until a process takes jobs, started anew if need be. Raises DecoderCrashed when
         it does not get there."""
-        if not self.alive():
-            self.launch()
-        assert self._channel is not None
-        with contextlib.suppress(EOFError, OSError):
-            if not self._reported and self._channel.poll(START_SECONDS):
-                self._reported = self._channel.receive() == READY
-        if not self._reported:
+        for _ in range(2):  # one launched earlier may have died since
+            if not self.alive():
+                self.launch()
+            assert self._channel is not None
+            with contextlib.suppress(EOFError, OSError):
+                if not self._reported and self._channel.poll(START_SECONDS):
+                    self._reported = self._channel.receive() == READY
+            if self._reported:
+                return
             self.kill()
-            raise DecoderCrashed("a decoder process could not be started")
+        raise DecoderCrashed("a decoder process could not be started")
 
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -85,27 +87,31 @@ class WorkerProcess:
         if self._process is not None:
             self._process.kill()
 
-    def run(self, job: Job, data: bytes | memoryview, cancelled: threading.Event) -> Reply:
-        """Sends a job and waits for the reply, whose descriptors are unpacked by `result`.
+    def run(self, job: Job, data: bytes | memoryview, cancelled: threading.Event) -> Any:
+        """Sends a job, waits for the reply and returns its Clip or Sound.
 
-        Raises MediaError when the file overruns its budget and Cancelled when the caller left; a
-        process that does not let go by itself is killed. Raises _Died when the process is gone.
+        Raises MediaError when the file is refused or overruns its budget and Cancelled when the
+        caller left; a process that does not let go by itself is killed. Raises RuntimeError for a
+        fault of ours in the process, and _Died when the process is gone.
         """
         assert self._channel is not None
         descriptor = shared.share(data)
         try:
             self._channel.send(pickle.dumps(job), [descriptor])
             self._wait(job.limits.decode_seconds, cancelled)
-            return pickle.loads(self._channel.receive())
+            reply: Reply = pickle.loads(self._channel.receive())
+            if reply.packed is not None:
+                descriptors = self._channel.receive_descriptors(len(reply.packed.sizes))
+                return shared.unpack(reply.packed, descriptors)
         except (EOFError, OSError) as error:
             raise _Died from error
         finally:
             os.close(descriptor)
-
-    def result(self, packed: shared.Packed) -> Any:
-        """The object of a reply that says "done"."""
-        assert self._channel is not None
-        return shared.unpack(packed, self._channel.receive_descriptors(len(packed.sizes)))
+        if reply.status == "refused":
+            raise MediaError(reply.reason)
+        if reply.status == "cancelled":
+            raise Cancelled
+        raise RuntimeError(f"decoding failed in the worker process:\n{reply.reason}")
 
     def kill(self) -> None:
         if self._channel is not None:
@@ -193,7 +199,7 @@ class WorkerPool:
                     raise Cancelled
                 worker.ensure()
                 try:
-                    return _unpack(worker, worker.run(job, data, cancelled))
+                    return worker.run(job, data, cancelled)
                 except _Died:
                     log.warning("a decoder process died on a file of %d bytes", job.size)
                     worker.kill()
@@ -209,14 +215,3 @@ class WorkerPool:
         for worker in self.workers:
             worker.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _unpack(worker: WorkerProcess, reply: Reply) -> Any:
-    if reply.status == "done":
-        assert reply.packed is not None
-        return worker.result(reply.packed)
-    if reply.status == "refused":
-        raise MediaError(reply.reason)
-    if reply.status == "cancelled":
-        raise Cancelled
-    raise RuntimeError(f"decoding failed in the worker process:\n{reply.reason}")
