@@ -114,8 +114,14 @@ def worn(stream: Stream, image: Image.Image, noise: float = 0.5, jpeg: float = 0
     if rng.random() < noise:
         sigma = rng.uniform(2, 14)
         pixels = grainy(pixels, sigma, rng.randrange(_GRAIN.size // 2))
-    if rng.random() < jpeg:
+    return jpeg_frames(stream, [pixels])[0] if rng.random() < jpeg else pixels
+
+
+def jpeg_frames(stream: Stream, frames: list[np.ndarray]) -> list[np.ndarray]:
+    """The frames after a JPEG round trip at one random quality."""
+    quality, found = stream.rng.randint(55, 95), []
+    for frame in frames:
         buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "JPEG", quality=rng.randint(55, 95))
-        pixels = np.asarray(Image.open(buffer).convert("RGB"))
-    return pixels
+        Image.fromarray(frame).save(buffer, "JPEG", quality=quality)
+        found.append(np.asarray(Image.open(buffer).convert("RGB")))
+    return found

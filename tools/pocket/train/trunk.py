@@ -1,0 +1,171 @@
+"""Train the trunk on text and recall: ``python -m tools.pocket.train.trunk``.
+
+Resumes from its state file. ``tools.pocket.train.joint`` goes on from there with pictures, clips
+and sounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tools.pocket.spec import PocketSpec
+from tools.pocket.train.batches import Batch, Mixer, collate, split
+from tools.pocket.train.example import ChatEncoder, Example
+from tools.pocket.train.objectives import PreviousHeads, Tally, answer_loss
+from tools.pocket.train.run import Job, arguments, optimizer, tune_process
+from tools.pocket.train.text_mix import TEXT_SKILLS, TextMix
+from tools.pocket.trunk.init import initialise
+from tools.pocket.trunk.model import Trunk
+
+CHECKPOINT = Path("models/pocket")  # tokenizer and template only
+BUDGET = 3072
+SEED = 1
+FAST_BALANCE_STEPS, FAST_BALANCE, BALANCE = 200, 0.02, 0.004
+EVALUATE_CPU_SECONDS = 240.0
+HELDOUT_SEED, HELDOUT_ITEMS = 7, 40
+RECALL_LENGTHS = {512: 4, 1024: 4, 2048: 3, 4096: 2}
+
+
+class TrunkTraining:
+    """One trunk, its auxiliary heads, its data and its held-out examples."""
+
+    def __init__(self, encoder: ChatEncoder, spec: PocketSpec, seed: int = SEED) -> None:
+        text = spec.text
+        self.trunk = Trunk(text)
+        initialise(self.trunk, seed)
+        self.trunk.mtp.requires_grad_(False)
+        self.previous = PreviousHeads(text.hidden_size, text.vocab_size)
+        ordinary = text.vocab_size - len(encoder.tokenizer.added_tokens_decoder)
+        self.mix = TextMix(encoder, seed, ordinary)
+        self.mixer = Mixer(self.mix.make, {}, seed, BUDGET, text.sliding_window)
+        self.batches = self._batches()
+        self._evaluated, self._heldout = -EVALUATE_CPU_SECONDS, dict[str, float]()
+        self._examples: dict[str, list[Example]] = {}
+
+    def _batches(self) -> Iterator[Batch]:
+        self.mixer.weights = self.mix.weights()
+        for batch in self.mixer.batches():
+            yield batch
+            self.mixer.weights = self.mix.weights()
+
+    def embed(self, batch: Batch) -> torch.Tensor:
+        return self.trunk.embed(batch.ids)
+
+    def step(self, number: int, optim: torch.optim.Optimizer) -> dict[str, float]:
+        """One optimiser step; losses and ``items`` (tokens)."""
+        self.trunk.train()
+        generator = torch.Generator().manual_seed(number)
+        micro = 1 if self.mix.learning_lookup else 2
+        weight = 1.0 if self.mix.level.form == "pairs" else 0.2
+        totals = {"loss": 0.0, "previous": 0.0, "items": 0.0}
+        for _ in range(micro):
+            batch = next(self.batches)
+            with torch.autocast("cpu", torch.bfloat16):
+                output = self.trunk(self.embed(batch), batch.valid)
+                answer, right = answer_loss(self.trunk, output, batch)
+                previous = self.previous.loss(output.early, batch, generator)
+            loss = (answer + weight * previous) / micro
+            loss.backward()
+            totals["loss"] += answer.item() / micro
+            totals["previous"] += previous.item() / micro
+            totals["items"] += batch.tokens
+            tally = Tally()
+            tally.add(batch, right)
+            self.mix.learn(tally.accuracy(), batch.examples)
+        parameters = [p for group in optim.param_groups for p in group["params"]]
+        totals["norm"] = float(torch.nn.utils.clip_grad_norm_(parameters, 1.0))
+        optim.step()
+        optim.zero_grad()
+        totals["busiest"] = self._balance(FAST_BALANCE if number < FAST_BALANCE_STEPS else BALANCE)
+        return totals
+
+    def _balance(self, step: float) -> float:
+        """Move the routers' biases; the busiest expert's load over the mean, worst layer."""
+        worst = 0.0
+        for experts in self.trunk.experts:
+            load = experts.load.float()
+            worst = max(worst, float(load.max() / load.mean()))
+            experts.balance(step)
+        return worst
+
+    def heldout_examples(self) -> dict[str, list[Example]]:
+        if not self._examples:
+            mix = TextMix(self.mix.encoder, HELDOUT_SEED, self.mix.vocabulary)
+            for skill in TEXT_SKILLS:
+                made = [mix.make(skill, i, "heldout") for i in range(HELDOUT_ITEMS)]
+                self._examples[skill] = made
+            for length, count in RECALL_LENGTHS.items():
+                made = [mix.recall(i, length, "heldout") for i in range(count)]
+                self._examples[f"recall {length}"] = made
+        return self._examples
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Share of held-out turns that greedy decoding would answer exactly, by skill.
+
+        Costs processor time, so it is done again only after some of training.
+        """
+        if time.process_time() - self._evaluated < EVALUATE_CPU_SECONDS:
+            return self._heldout
+        self.trunk.eval()
+        for name, examples in self.heldout_examples().items():
+            tally = Tally()
+            for group in split(examples, 2 * BUDGET, self.mixer.multiple):
+                batch = collate(group, self.mixer.multiple)
+                with torch.autocast("cpu", torch.bfloat16):
+                    output = self.trunk(self.embed(batch), batch.valid)
+                    _, right = answer_loss(self.trunk, output, batch)
+                tally.add(batch, right)
+            self._heldout[name] = next(iter(tally.accuracy().values()))
+        self._evaluated = time.process_time()
+        level, reach = self.mix.level, self.mix.reach
+        print(f"  tokens: {level}  recall: {reach}", flush=True)
+        return self._heldout
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "trunk": self.trunk.state_dict(),
+            "previous": self.previous.state_dict(),
+            "mix": self.mix.state(),
+            "data": {"pool": self.mixer.pool, "place": self.mixer.place},
+            "tokenizer": self._tokenizer(),
+        }
+
+    def _tokenizer(self) -> str:
+        text = self.mix.encoder.tokenizer.backend_tokenizer.to_str()
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if state["tokenizer"] != self._tokenizer():
+            raise ValueError("the state was trained with another tokenizer")
+        self.trunk.load_state_dict(state["trunk"])
+        self.previous.load_state_dict(state["previous"])
+        self.mix.restore(state["mix"])
+        # The rest of the pool was drawn with weights that are gone; the next pool is well defined.
+        self.mixer.pool, self.mixer.place = state["data"]["pool"] + 1, 0
+        self.batches = self._batches()
+
+
+def main() -> None:
+    tune_process()
+    options = arguments("Train the pocket trunk on text and recall.", "trunk", 2e-3)
+    training = TrunkTraining(ChatEncoder(CHECKPOINT), PocketSpec())
+    optim = optimizer([training.trunk, training.previous], options.rate)
+    Job(
+        step=lambda number: training.step(number, optim),
+        evaluate=training.evaluate,
+        state=training.state,
+        restore=training.restore,
+        optimizer=optim,
+        options=options,
+    ).run()
+
+
+if __name__ == "__main__":
+    main()
