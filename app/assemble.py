@@ -6,9 +6,9 @@ from typing import Any
 
 from app.fetch import Fetcher
 from app.gateway import Gateway
+from app.item_options import OptionRules
 from app.media import MediaEncoder
 from app.pipeline import Pipeline
-from app.sampling import VideoSampling
 from app.settings import Settings
 from app.stages import Stages
 
@@ -17,12 +17,13 @@ def make_gateway(
     settings: Settings, model: dict[str, Any], identity: str, stages: Stages
 ) -> Gateway:
     """The gateway over any stages."""
-    gateway = settings.gateway
+    gateway, processor = settings.gateway, model.get("processor_config") or {}
     media = MediaEncoder(
         stages,
         Fetcher(settings.fetch),
-        VideoSampling.from_settings(settings.video, model),
+        OptionRules.of(settings, model),
         identity,
+        interleave=int(processor.get("video_audio_interleave_length") or 0),
         max_item_bytes=gateway.max_media_bytes,
         timeout_s=gateway.media_timeout_s,
     )

@@ -14,41 +14,77 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 # JSON longer than this is parsed in a thread.
 _PARSE_IN_PLACE = 256 * 1024
 _MAX_DEPTH = 128
+_DISCARD_S = 5.0
 
 
 class ClientGone(Exception):
     """The client left before it had sent its request."""
 
 
-async def read_body(
-    headers: list[tuple[bytes, bytes]], receive: Receive, max_bytes: int, timeout_s: float
-) -> bytes:
-    """The whole body. Bytes are counted as they come: a body without a length is cut off too.
+class RequestBody:
+    """The body of one request: read within a limit, or thrown away.
 
-    Raises `ApiError` 413 or 408, or `ClientGone`.
+    `complete` tells whether all of it has arrived; a connection whose request is not complete must
+    not be used for another one.
     """
-    for name, value in headers:
-        if name == b"content-length" and value.isdigit() and int(value) > max_bytes:
-            raise _too_large(max_bytes)
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                chunk = message.get("body", b"")
-                size += len(chunk)
-                if size > max_bytes:
-                    raise _too_large(max_bytes)
-                chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return b"".join(chunks)
-    except TimeoutError:
-        raise ApiError(
-            408, f"the request body did not arrive within {timeout_s:g} seconds", code="timeout"
-        ) from None
+
+    def __init__(self, receive: Receive, max_bytes: int, timeout_s: float) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._size = 0
+        self.complete = False
+
+    async def read(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """The whole body. Bytes are counted as they come, with or without a declared length.
+
+        Raises `ApiError` 413 or 408, or `ClientGone`.
+        """
+        for name, value in headers:
+            if name == b"content-length" and value.isdigit() and int(value) > self._max_bytes:
+                raise self._too_large()
+        chunks: list[bytes] = []
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while not self.complete:
+                    chunks.append(await self._next())
+                    if self._size > self._max_bytes:
+                        raise self._too_large()
+        except TimeoutError:
+            raise ApiError(
+                408,
+                f"the request body did not arrive within {self._timeout_s:g} seconds",
+                code="timeout",
+            ) from None
+        return b"".join(chunks)
+
+    async def discard(self) -> None:
+        """Throw the rest away, for some seconds and up to twice the limit in all.
+
+        Most clients read no answer before they have sent their request: without this they would
+        see a broken connection in place of the error.
+        """
+        try:
+            async with asyncio.timeout(min(_DISCARD_S, self._timeout_s)):
+                while not self.complete and self._size <= 2 * self._max_bytes:
+                    await self._next()
+        except TimeoutError:
+            pass
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        self.complete = not message.get("more_body", False)
+        chunk: bytes = message.get("body", b"")
+        self._size += len(chunk)
+        return chunk
+
+    def _too_large(self) -> ApiError:
+        return too_large(
+            f"the request body is larger than the limit of {megabytes(self._max_bytes)}",
+            code="request_too_large",
+        )
 
 
 async def parse_json(data: bytes) -> dict[str, Any]:
@@ -86,10 +122,3 @@ def _too_deep(document: dict[str, Any]) -> bool:
             return False
         level = inner
     return True
-
-
-def _too_large(max_bytes: int) -> ApiError:
-    return too_large(
-        f"the request body is larger than the limit of {megabytes(max_bytes)}",
-        code="request_too_large",
-    )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from ray import serve
 from ray.serve import Application
 
 from app.deployment import GatewayReplica
+from app.frame_size import size_rule
 from app.identity import checkpoint_identity
+from app.item_options import OptionRules
 from app.settings import (
     Settings,
     SettingsError,
@@ -20,6 +23,7 @@ from app.settings import (
     load_settings,
     read_model_config,
 )
+from encoders.digest import content_digest
 
 # Deployment name: where its class is. The classes' modules are light; heavy imports happen in
 # their replicas.
@@ -44,7 +48,7 @@ def build_application(settings: Settings, stages: Mapping[str, str] = STAGES) ->
     model = read_model_config(settings)
     check_model(settings, model)
     directory = checkpoint_directory(settings)
-    arguments = stage_arguments(settings, str(directory))
+    arguments = stage_arguments(settings, model, str(directory))
     sections = {
         "ImageEncoder": settings.images,
         "AudioEncoder": settings.audio,
@@ -60,21 +64,31 @@ def build_application(settings: Settings, stages: Mapping[str, str] = STAGES) ->
     ingress = serve.ingress()(GatewayReplica)
     gateway = serve.deployment(ingress, name="Gateway", **settings.gateway.deployment_options())
     application: Application = gateway.bind(
-        settings.model_dump(), model, checkpoint_identity(directory), *handles
+        settings.model_dump(), model, identity(settings, directory), *handles
     )
     return application
 
 
-def stage_arguments(settings: Settings, directory: str) -> dict[str, tuple[Any, ...]]:
-    """The constructor arguments of every stage's class: plain data."""
+def stage_arguments(
+    settings: Settings, model: Mapping[str, Any], directory: str
+) -> dict[str, tuple[Any, ...]]:
+    """The constructor arguments of every stage's class: plain data, and a rule for frame sizes."""
     served_name = settings.model.served_name
     llm = {**settings.llm.model_dump(), "model_path": directory, "served_name": served_name}
+    size_of = size_rule(model, OptionRules.of(settings, model).frame_pixels)
     return {
         "ImageEncoder": (directory, settings.images.model_dump()),
         "AudioEncoder": (directory, settings.audio.model_dump()),
-        "VideoDecoder": (settings.video.model_dump(),),
+        "VideoDecoder": (settings.video.model_dump(), size_of),
         "LLM": (llm,),
     }
+
+
+def identity(settings: Settings, directory: Path) -> str:
+    """Names the checkpoint and every setting that changes how the encoders compute."""
+    images, audio = settings.images, settings.audio
+    how = [images.dtype, images.sink_form, audio.dtype, audio.attention]
+    return content_digest(checkpoint_identity(directory), how)
 
 
 def _load(path: str) -> type:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing
 from typing import Any
 
 import orjson
 
-from app.body import ClientGone, Receive, parse_json, read_body
+from app.body import ClientGone, Receive, RequestBody, parse_json
 from app.errors import ApiError, overloaded, quoted
 from app.pipeline import Pipeline
 from app.reply import Reply
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
-Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+Handler = Callable[[Scope, RequestBody, Receive, Send], Awaitable[None]]
 
 _JSON = "application/json"
 
@@ -52,6 +52,8 @@ class Gateway:
             await send({"type": "websocket.close", "code": 1003})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        settings = self._settings
+        body = RequestBody(receive, settings.max_body_bytes, settings.body_timeout_s)
         started = False
 
         async def tracked(message: Message) -> None:
@@ -60,16 +62,25 @@ class Gateway:
             await send(message)
 
         try:
-            await self._handler(scope)(scope, receive, tracked)
-        except ApiError as failure:
-            await send_error(send, failure)
+            await self._handler(scope)(scope, body, receive, tracked)
         except ClientGone:
             pass
-        except Exception:
-            logger.exception("unexpected failure of a request to %s", scope["path"])
+        except Exception as failure:
+            if not isinstance(failure, ApiError):
+                logger.exception("unexpected failure of a request to %s", scope["path"])
             if started:  # the server cuts the connection, so that the client sees a broken reply
                 raise
-            await send_error(send, ApiError(500, "the gateway failed", code="internal_error"))
+            await self._refuse(failure, body, send)
+
+    async def _refuse(self, failure: Exception, body: RequestBody, send: Send) -> None:
+        error = failure
+        if not isinstance(error, ApiError):
+            error = ApiError(500, "the gateway failed", code="internal_error")
+        try:
+            await body.discard()
+        except ClientGone:
+            return
+        await send_error(send, error, close=not body.complete)
 
     def _handler(self, scope: Scope) -> Handler:
         path = scope["path"].rstrip("/")
@@ -83,41 +94,37 @@ class Gateway:
             raise ApiError(405, f"{path[:64]} answers {allowed} only", code="method_not_allowed")
         return handler
 
-    async def _chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _chat(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         settings = self._settings
         if self._chats >= settings.max_concurrent_requests:
             raise overloaded("the server is at its capacity", settings.retry_after_s)
         self._chats += 1
         try:
-            raw = await read_body(
-                scope["headers"], receive, settings.max_body_bytes, settings.body_timeout_s
-            )
-            body = await parse_json(raw)
-            del raw
-            await while_connected(self._answer(body, send), receive)
+            chat = await parse_json(await body.read(scope["headers"]))
+            await while_connected(self._answer(chat, send), receive)
         finally:
             self._chats -= 1
 
-    async def _answer(self, body: dict[str, Any], send: Send) -> None:
-        reply = await self._pipeline.chat(body)
-        # The media in the body is not needed any more, however long the answer takes.
-        body.clear()
+    async def _answer(self, chat: dict[str, Any], send: Send) -> None:
+        reply = await self._pipeline.chat(chat)
+        # The media in the request is not needed any more, however long the answer takes.
+        chat.clear()
         await send_reply(send, reply)
 
-    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _models(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"object": "list", "data": await self._pipeline.models()})
 
-    async def _model(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _model(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         name = scope["path"].removeprefix("/v1/models/")
         for model in await self._pipeline.models():
             if model["id"] == name:
                 return await send_json(send, 200, model)
         raise ApiError(404, f"the model {quoted(name)} does not exist", code="model_not_found")
 
-    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _health(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"status": "alive"})
 
-    async def _ready(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _ready(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         stages = await self._pipeline.ready(self._settings.ready_timeout_s)
         missing = [name for name, answered in stages.items() if not answered]
         if missing:
@@ -153,8 +160,11 @@ async def _disconnected(receive: Receive) -> None:
 
 async def send_reply(send: Send, reply: Reply) -> None:
     """Send a reply piece by piece and close it."""
+    if isinstance(reply.body, bytes):
+        await _send_whole(send, reply.status, reply.body, {}, reply.media_type)
+        return
     async with aclosing(reply.body) as body:
-        await _start(send, reply.status, reply.media_type, reply.headers)
+        await _start(send, reply.status, reply.media_type, {})
         async for chunk in body:
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -165,17 +175,20 @@ async def send_json(send: Send, status: int, document: Any) -> None:
     await _send_whole(send, status, orjson.dumps(document), {})
 
 
-async def send_error(send: Send, failure: ApiError) -> None:
-    """Send OpenAI's error object."""
-    await _send_whole(send, failure.status, failure.body(), failure.headers())
+async def send_error(send: Send, failure: ApiError, close: bool = False) -> None:
+    """Send OpenAI's error object; `close` ends the connection after it."""
+    headers = {**failure.headers(), **({"connection": "close"} if close else {})}
+    await _send_whole(send, failure.status, failure.body(), headers)
 
 
-async def _send_whole(send: Send, status: int, body: bytes, headers: Any) -> None:
-    await _start(send, status, _JSON, {"content-length": str(len(body)), **headers})
+async def _send_whole(
+    send: Send, status: int, body: bytes, headers: Mapping[str, str], media_type: str = _JSON
+) -> None:
+    await _start(send, status, media_type, {"content-length": str(len(body)), **headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def _start(send: Send, status: int, media_type: str, headers: Any) -> None:
+async def _start(send: Send, status: int, media_type: str, headers: Mapping[str, str]) -> None:
     lines = [(b"content-type", media_type.encode("latin-1"))]
     if media_type.startswith("text/event-stream"):
         lines.append((b"cache-control", b"no-cache"))

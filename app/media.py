@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from app.chat import MediaItem
 from app.errors import ApiError, bad_request
 from app.inline import Fetches, read_item
-from app.sampling import VideoSampling
+from app.item_options import ItemOptions, OptionRules
 from app.stages import BadMedia, StageDied, Stages
-from encoders.digest import content_digest, media_digest
+from encoders.digest import media_digest
 from encoders.embedding import Embedding
 from encoders.video_layout import compose_video
 
@@ -37,24 +37,27 @@ class _Work:
 class MediaEncoder:
     """Encodes the media of requests with the stages.
 
-    `identity` names the checkpoint: it is part of every digest, so that two models never share an
-    embedding.
+    `identity` names the checkpoint and how it is run: it is part of every digest, so that two
+    models never share an embedding. `interleave` is the family's rule for a clip's sound, see
+    `encoders.video_layout`.
     """
 
     def __init__(
         self,
         stages: Stages,
         fetcher: Fetches,
-        sampling: VideoSampling,
+        rules: OptionRules,
         identity: str,
         *,
+        interleave: int = 0,
         max_item_bytes: int,
         timeout_s: float,
     ) -> None:
         self._stages = stages
         self._fetcher = fetcher
-        self._sampling = sampling
+        self._rules = rules
         self._identity = identity
+        self._interleave = interleave
         self._max_item_bytes = max_item_bytes
         self._timeout_s = timeout_s
 
@@ -77,9 +80,9 @@ class MediaEncoder:
         return [task.result() for task in tasks]
 
     async def _item(self, item: MediaItem, work: _Work) -> Embedding:
-        options = self._options(item)
+        options = self._rules.options(item)
         data = await self._read(item, work)
-        digest = await self._digest(item.modality, data, options)
+        digest = await self._digest(item.modality, data, options.fields())
         if digest not in work.encodes:
             encode = self._encode(item, data, digest, options)
             work.encodes[digest] = work.group.create_task(encode)
@@ -92,23 +95,19 @@ class MediaEncoder:
             work.reads[key] = work.group.create_task(read)
         return await work.reads[key]
 
-    def _options(self, item: MediaItem) -> dict[str, Any]:
-        """Everything beside the bytes that changes the item's rows."""
-        if item.modality == "video":
-            return self._sampling.for_request(item.options, item.where)
-        return dict(item.options)
-
     async def _digest(self, kind: str, data: bytes, options: Mapping[str, Any]) -> str:
         if len(data) <= _HASH_IN_PLACE:
             return media_digest(kind, data, options, self._identity)
         return await asyncio.to_thread(media_digest, kind, data, options, self._identity)
 
     async def _encode(
-        self, item: MediaItem, data: bytes, digest: str, options: dict[str, Any]
+        self, item: MediaItem, data: bytes, digest: str, options: ItemOptions
     ) -> Embedding:
         try:
             if item.modality == "image":
-                return await _twice(lambda: self._stages.images.encode_image(data, digest, options))
+                return await _twice(
+                    lambda: self._stages.images.encode_image(data, digest, options.encode)
+                )
             if item.modality == "audio":
                 return await self._sound(data, digest)
             return await self._clip(data, digest, options)
@@ -123,27 +122,29 @@ class MediaEncoder:
             lambda: self._stages.audio.encode_samples(sound.samples, sound.rate, digest)
         )
 
-    async def _clip(self, data: bytes, digest: str, options: dict[str, Any]) -> Embedding:
-        clip = await _twice(lambda: self._stages.video.decode_clip(data, options))
+    async def _clip(self, data: bytes, digest: str, options: ItemOptions) -> Embedding:
+        clip = await _twice(lambda: self._stages.video.decode_clip(data, options.decode))
         sound = clip.sound
         try:
             async with asyncio.TaskGroup() as group:
                 seen = group.create_task(
-                    _twice(lambda: self._stages.images.encode_frames(clip.frames, digest))
+                    _twice(
+                        lambda: self._stages.images.encode_frames(
+                            clip.frames, digest, options.encode
+                        )
+                    )
                 )
                 heard = None
                 if sound is not None and sound.samples.shape[-1]:
-                    # The track's rows are not the clip's embedding: a digest of their own.
-                    track = content_digest("sound track", digest)
                     samples, rate = sound.samples, sound.rate
                     heard = group.create_task(
-                        _twice(lambda: self._stages.audio.encode_samples(samples, rate, track))
+                        _twice(lambda: self._stages.audio.encode_track(samples, rate))
                     )
         except BaseExceptionGroup as failures:
             raise _first(failures) from None
         vision, grid = seen.result()
-        rows = heard.result().rows if heard else None
-        return compose_video(digest, clip.times, grid, vision, rows)
+        rows = heard.result() if heard else None
+        return compose_video(digest, clip.times, grid, vision, rows, interleave=self._interleave)
 
 
 async def _twice(call: Callable[[], Awaitable[T]]) -> T:

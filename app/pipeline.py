@@ -12,7 +12,7 @@ from app.chat import parse_chat
 from app.errors import ApiError, bad_request, overloaded, quoted
 from app.media import MediaEncoder
 from app.reply import Reply, open_reply
-from app.stages import StageDied, StageError, StageFull, Stages
+from app.stages import BadMedia, StageDied, StageError, StageFull, Stages
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,7 @@ class Pipeline:
         self._request_timeout_s = request_timeout_s
         self._retry_after_s = retry_after_s
         self._created = int(time.time())
+        self._asked: dict[str, asyncio.Future[bool]] = {}
 
     async def chat(self, body: Mapping[str, Any]) -> Reply:
         """The reply to an OpenAI chat request. Raises `ApiError`; its body must be closed."""
@@ -49,6 +50,8 @@ class Pipeline:
             return await open_reply(lambda: self._stages.llm.chat(chat.body, embeddings), deadline)
         except StageError as failure:
             raise self._failed(failure) from failure
+        except BadMedia as failure:
+            raise bad_request(failure.reason, code="invalid_media") from None
         except TimeoutError:
             raise ApiError(504, "the request took longer than it may", code="timeout") from None
 
@@ -61,18 +64,23 @@ class Pipeline:
         return [{"object": "model", "created": self._created, "owned_by": "omniserve", **known}]
 
     async def ready(self, timeout_s: float) -> dict[str, bool]:
-        """Which stages answer that they are ready, asked all at once."""
+        """Which stages answer that they are ready, asked all at once.
+
+        A stage that takes longer is not asked again while it works on its answer (it may be
+        warming up).
+        """
         named = self._stages.named()
-
-        async def ask(name: str) -> bool:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return bool(await named[name].ready())
-            except (StageError, TimeoutError):
-                return False
-
-        answers = await asyncio.gather(*(ask(name) for name in named))
-        return dict(zip(named, answers, strict=True))
+        for name, stage in named.items():
+            if name not in self._asked:
+                self._asked[name] = asyncio.ensure_future(stage.ready())
+        asked = dict(self._asked)
+        await asyncio.wait(asked.values(), timeout=timeout_s)
+        answers = {}
+        for name, task in asked.items():
+            if task.done():
+                self._asked.pop(name, None)
+            answers[name] = task.done() and not task.exception() and bool(task.result())
+        return answers
 
     def _check_model(self, body: Mapping[str, Any]) -> None:
         model = body.get("model")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.errors import ApiError
 from app.stages import StageDied, StageError, StageFailed
@@ -27,12 +27,14 @@ Source = AsyncGenerator[ReplyHead | bytes, None]
 
 @dataclass(frozen=True)
 class Reply:
-    """An HTTP reply. `body` must be closed by whoever sends it (it holds the engine's work)."""
+    """An HTTP reply, whole or as a stream of pieces.
+
+    A stream must be closed by whoever sends it: it holds the engine's work.
+    """
 
     status: int
     media_type: str
-    body: AsyncGenerator[bytes, None]
-    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes | AsyncGenerator[bytes, None]
 
 
 async def open_reply(start: Callable[[], Source], deadline: float) -> Reply:
@@ -61,8 +63,7 @@ async def _begin(source: Source, deadline: float) -> Reply:
         body = bytearray()
         async for chunk in _rest(source, deadline):
             body += chunk
-        headers = {"content-length": str(len(body))}
-        return Reply(head.status, head.media_type, _whole(bytes(body)), headers)
+        return Reply(head.status, head.media_type, bytes(body))
     except StopAsyncIteration:
         raise StageFailed(_LLM, "the reply ended before it began") from None
     finally:
@@ -109,10 +110,6 @@ async def _next(source: Source, deadline: float) -> ReplyHead | bytes:
             return await anext(source)
     except TimeoutError:
         raise ApiError(504, "the request took longer than it may", code="timeout") from None
-
-
-async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
-    yield body
 
 
 def _bytes(item: ReplyHead | bytes) -> bytes:

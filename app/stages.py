@@ -58,16 +58,20 @@ class ImageStage(Stage, Protocol):
     ) -> Embedding: ...
 
     async def encode_frames(
-        self, frames: Any, digest: str
+        self, frames: Any, digest: str, options: Mapping[str, Any]
     ) -> tuple[RowsArray, tuple[int, int, int]]:
         """Vision rows of a clip's frames uint8 [T, H, W, 3] and their grid (t, h, w)."""
         ...
 
 
 class AudioStage(Stage, Protocol):
-    """The audio encoder."""
+    """The audio encoder; samples are float32 [channels, n] at `rate` per second."""
 
     async def encode_samples(self, samples: Any, rate: int, digest: str) -> Embedding: ...
+
+    async def encode_track(self, samples: Any, rate: int) -> RowsArray:
+        """The rows alone, for the sound track of a clip."""
+        ...
 
 
 class Sound(Protocol):

@@ -37,9 +37,28 @@ def check_model(settings: Settings, config: dict[str, Any]) -> None:
             f"llm.context_length is {llm.context_length}; it must be from 64 to {longest}, "
             "the checkpoint's max_position_embeddings"
         )
+    _check_pixels(settings, config)
     window = config.get("sliding_window")
     if llm.max_total_tokens is not None and isinstance(window, int):
         _check_swa_pool(settings, window)
+
+
+def _check_pixels(settings: Settings, config: dict[str, Any]) -> None:
+    """The settings may narrow the checkpoint's pixel limits, never widen them."""
+    processor = config.get("processor_config") or {}
+    for section, name, key in (
+        ("images", "resize_min_pixels", "image_max_pixels"),
+        ("images", "resize_max_pixels", "image_max_pixels"),
+        ("video", "min_pixels", "video_max_pixels"),
+        ("video", "max_pixels", "video_max_pixels"),
+        ("video", "total_max_pixels", "video_total_max_pixels"),
+    ):
+        value, most = getattr(getattr(settings, section), name), processor.get(key)
+        if value is not None and isinstance(most, int) and value > most:
+            raise SettingsError(
+                f"{section}.{name} is {value}; it must be from 1024 to {most}, "
+                f"the checkpoint's {key}"
+            )
 
 
 def _check_swa_pool(settings: Settings, window: int) -> None:

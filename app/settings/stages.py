@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from app.settings.base import GIB, MIB, Device, Dtype, Scaling
@@ -18,6 +20,19 @@ class ImageSettings(Scaling):
         le=1_000_000_000,
         description="Pixels of an image as sent; larger ones are refused from their header",
     )
+    resize_min_pixels: int | None = Field(
+        default=None, ge=1024, le=1_000_000_000, description="Fewest pixels after the resize"
+    )
+    resize_max_pixels: int | None = Field(
+        default=None,
+        ge=1024,
+        le=1_000_000_000,
+        description="Most pixels after the resize (1024 pixels make one token of MiMo-V2.5)",
+    )
+    sink_form: Literal["softmax_column", "first_key_bias"] = Field(
+        default="softmax_column", description="How the vision tower's attention sinks are applied"
+    )
+    warm_up: bool = Field(default=True, description="Run the tower once before ready")
     decode_threads: int = Field(default=1, ge=1, le=256, description="Threads that decode images")
     max_batch_patches: int = Field(
         default=16_384, ge=32, le=4_194_304, description="Patches in one forward pass"
@@ -37,6 +52,14 @@ class AudioSettings(Scaling):
     dtype: Dtype = Field(description="Number type of the audio tokenizer and encoder")
     max_seconds: float = Field(
         default=600.0, gt=0, le=86_400, description="Longest sound in seconds"
+    )
+    attention: Literal["causal_local", "bidirectional"] = Field(
+        default="causal_local",
+        description="Mask of the audio tokenizer: its own configuration's, or SGLang 0.5.23's",
+    )
+    warm_up: bool = Field(default=True, description="Run the encoder once before ready")
+    mel_threads: int = Field(
+        default=1, ge=1, le=256, description="Threads that resample and transform sounds"
     )
     max_batch_frames: int = Field(
         default=24_000, ge=16, le=4_194_304, description="Mel frames in one forward pass"
@@ -74,6 +97,9 @@ class VideoSettings(Scaling):
     request_max_frames: int = Field(
         default=3600, ge=2, le=100_000, description="Most frames that a request may ask for"
     )
+    max_file_bytes: int = Field(
+        default=GIB, ge=1024, le=64 * GIB, description="Bytes of a clip or sound file"
+    )
     max_duration_s: float = Field(
         default=7200.0, gt=0, le=604_800, description="Longest clip or sound in seconds"
     )
@@ -81,7 +107,13 @@ class VideoSettings(Scaling):
         default=40_000_000, ge=1024, le=1_000_000_000, description="Pixels of a frame as sent"
     )
     workers: int = Field(
-        default=1, ge=1, le=256, description="Decodes that run at once in a replica"
+        default=1, ge=1, le=256, description="Files decoded at once in a replica, a process each"
+    )
+    max_waiting: int = Field(
+        default=64, ge=0, le=100_000, description="Files that may wait for a worker"
+    )
+    chunks: int = Field(
+        default=1, ge=1, le=256, description="Chunks of one clip decoded in parallel threads"
     )
     memory_bytes: int = Field(
         default=2 * GIB, ge=16 * MIB, le=1024 * GIB, description="Decoded frames held per clip"

@@ -63,10 +63,11 @@ class Calls:
 class FakeImages(Calls):
     async def encode_image(self, data: bytes, digest: str, options: Mapping[str, Any]) -> Embedding:
         await self.work("encode_image", data)
+        self.seen.append(("options", dict(options)))
         return Embedding("image", digest, image_layout(2), rows(2))
 
     async def encode_frames(
-        self, frames: Any, digest: str
+        self, frames: Any, digest: str, options: Mapping[str, Any]
     ) -> tuple[RowsArray, tuple[int, int, int]]:
         await self.work("encode_frames", frames.shape)
         pairs = len(frames) // 2
@@ -75,9 +76,13 @@ class FakeImages(Calls):
 
 class FakeAudio(Calls):
     async def encode_samples(self, samples: Any, rate: int, digest: str) -> Embedding:
-        await self.work("encode_samples", (samples.shape, rate, digest))
+        await self.work("encode_samples", (samples.shape, rate))
         count = max(1, round(samples.shape[-1] / rate * 6.25))
         return Embedding("audio", digest, audio_layout(count), rows(count))
+
+    async def encode_track(self, samples: Any, rate: int) -> RowsArray:
+        await self.work("encode_track", (samples.shape, rate))
+        return rows(max(1, round(samples.shape[-1] / rate * 6.25)))
 
 
 @dataclass

@@ -20,14 +20,16 @@ async def ask(place: World, body: dict[str, Any]) -> bytes:
 
 
 async def test_every_modality_reaches_its_stages_in_order() -> None:
-    place = world()
+    place = world(images={"resize_max_pixels": 65536})
     await ask(place, chat(text(), image(b"1"), audio_part(b"2"), video_part(b"3"), image(b"4")))
     (embeddings,) = place.llm.embeddings
     assert [e.modality for e in embeddings] == ["image", "audio", "video", "image"]
     body = place.llm.seen[0][1]
     assert [part["type"] for part in body["messages"][0]["content"]] == ["text"] + ["media"] * 4
     assert [part.get("index") for part in body["messages"][0]["content"]] == [None, 0, 1, 2, 3]
-    assert embeddings[0].digest == media_digest("image", b"1", {}, "identity")
+    options = {"decode": {}, "encode": {"max_pixels": 65536}}
+    assert ("options", options["encode"]) in place.images.seen
+    assert embeddings[0].digest == media_digest("image", b"1", options, "identity")
 
 
 async def test_the_rest_of_the_request_is_untouched() -> None:
@@ -77,8 +79,7 @@ async def test_a_clip_is_composed_of_picture_and_sound() -> None:
     kinds = [s.modality for s in clip.layout if hasattr(s, "modality")]
     assert kinds == ["video", "audio", "video", "audio"]
     assert len(clip.rows) == clip.n_rows
-    _, (_, _, track) = place.audio.seen[0]
-    assert track != clip.digest
+    assert place.audio.seen == [("encode_track", ((1, 16000), 8000))]
 
 
 async def test_a_clip_without_sound() -> None:  # case 49
@@ -118,7 +119,7 @@ async def test_a_dead_encoder_is_asked_once_more() -> None:
     place = world()
     place.images.failures = [StageDied("image encoder", "gone")]
     await ask(place, chat(image()))
-    assert len(place.images.seen) == 2
+    assert [method for method, _ in place.images.seen].count("encode_image") == 2
     place.images.failures = [StageDied("image encoder", "gone")] * 2
     response = await place.post(chat(image(b"other")))
     assert response.status_code == 503
