@@ -12,6 +12,9 @@ from video.limits import Limits
 from video.packets import PacketReader
 from video.source import Source
 
+MAX_REORDER = 16
+"""The most that H.264 allows; libav aborts the process above it (spoiled timestamps ask for it)."""
+
 
 class RangeDecoder:
     """Decodes packet ranges, each from a clean state, so that a range's frames do not depend on
@@ -40,7 +43,8 @@ class RangeDecoder:
             self._codec.flush_buffers()
         if self._reorder and self._codec.name == "h264":
             # A flushed H.264 decoder guesses this anew and drops frames while it learns.
-            self._codec.reorder_depth = max(self._reorder, self._codec.reorder_depth)
+            depth = min(self._reorder, MAX_REORDER)
+            self._codec.reorder_depth = max(depth, self._codec.reorder_depth)
         for _, packet in self._reader.read(first, last):
             yield from self._decode(packet)
         yield from self._decode(None)

@@ -18,7 +18,7 @@ from video.source import Source
 from video.timeline import Timeline, from_count, from_timestamps
 
 FALLBACK_RATE = 25.0
-"""Frames per second of a stream that says nothing at all about time (libav's own default)."""
+"""Frames per second of a stream that says nothing sensible about time (libav's own default)."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,10 @@ def _count(source: Source, track: VideoTrack, index: PacketIndex) -> Timeline:
         frames = sum(1 for _ in decoder.frames(0, len(index) - 1))
     if frames == 0:
         raise MediaError("no frame of the video can be decoded")
-    return from_count(frames, index, track.time_base, track.nominal_rate or FALLBACK_RATE)
+    rate = track.nominal_rate or 0.0
+    if not 0.1 <= rate <= 1000:
+        rate = FALLBACK_RATE
+    return from_count(frames, index, track.time_base, rate)
 
 
 def _first_frame(decoder: RangeDecoder, timeline: Timeline) -> Any:

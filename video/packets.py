@@ -39,6 +39,8 @@ def demux(container: Any, stream: Any, source: Source) -> Iterator[Any]:
                 return
             packets = container.demux(stream)
             continue
+        except IndexError:  # PyAV at the end of a file in which streams turned up midway
+            return
         if packet is None:
             return
         source.budget.check()

@@ -33,12 +33,19 @@ class ToFloat:
         same = frame.sample_rate == self._rate and channels == len(self._layout.channels)
         readable = channels <= MAX_PLANES or not frame.format.is_planar
         if same and readable and frame.format.packed.name in (*SCALE, "flt", "dbl"):
-            return [to_float(frame)]
+            return [*self.flush(), to_float(frame)]
         signature = (frame.format.name, frame.layout.name, frame.sample_rate)
+        rest = []
         if self._resampler is None or signature != self._resampled:
+            rest = self.flush()
             self._resampler = av.AudioResampler("flt", self._layout, self._rate)
             self._resampled = signature
-        return [to_float(part) for part in self._resampler.resample(frame)]
+        return rest + [to_float(part) for part in self._resampler.resample(frame)]
+
+    def flush(self) -> list[np.ndarray]:
+        """What the resampler still holds back."""
+        resampler, self._resampler = self._resampler, None
+        return [to_float(part) for part in resampler.resample(None)] if resampler else []
 
 
 def to_float(frame: Any) -> np.ndarray:

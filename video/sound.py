@@ -43,16 +43,16 @@ def decode_track(
     container tells them; raw AAC (ADTS) and MPEG-TS do not. Packets that do not decode are skipped
     and what follows stays on the clock.
     """
-    line = _Line(source.limits, origin)
+    line = _Line(source.limits, track.time_base, origin)
     with source.open() as container:
         stream = container.streams[track.stream]
-        packets = 0
+        tried = 0
         for frame in _frames(demux(container, stream, source), stream):
-            packets += 1
-            if frame is not None and frame.samples:
+            tried += 1
+            if frame is not None and frame.samples and frame.sample_rate > 0:
                 line.add(frame)
     if line.rate == 0:
-        if packets:
+        if tried:
             raise MediaError("the sound track cannot be decoded")
         return Sound(allocate((1, 0), "float32"), track.rate or 1)
     return Sound(line.join(allocate), line.rate)
@@ -75,8 +75,9 @@ def _frames(packets: Iterator[Any], stream: Any) -> Iterator[Any | None]:
 class _Line:
     """Samples in a row, placed by their timestamps."""
 
-    def __init__(self, limits: Limits, origin: Fraction | None) -> None:
+    def __init__(self, limits: Limits, time_base: Fraction, origin: Fraction | None) -> None:
         self._limits = limits
+        self._time_base = time_base
         self._origin = origin
         self._blocks: list[np.ndarray] = []
         self._convert: ToFloat | None = None
@@ -95,6 +96,8 @@ class _Line:
             self._append(block)
 
     def join(self, allocate: Allocate) -> np.ndarray:
+        for block in self._convert.flush() if self._convert else []:
+            self._append(block)
         samples = allocate((self.channels, max(self._end, 0)), "float32")
         at = 0
         for block in self._blocks:
@@ -104,7 +107,7 @@ class _Line:
 
     def _place_first(self, frame: Any) -> None:
         if self._origin is None:
-            self._origin = Fraction(0) if frame.pts is None else frame.pts * frame.time_base
+            self._origin = Fraction(0) if frame.pts is None else frame.pts * self._time_base
         elif frame.pts is not None:
             self._end = min(0, self._position(frame))
             self._silence(self._position(frame))
@@ -117,7 +120,7 @@ class _Line:
 
     def _position(self, frame: Any) -> int:
         assert self._origin is not None
-        return round((frame.pts * frame.time_base - self._origin) * self.rate)
+        return round((frame.pts * self._time_base - self._origin) * self.rate)
 
     def _silence(self, count: int) -> None:
         if count > 0:

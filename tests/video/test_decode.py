@@ -204,6 +204,19 @@ def test_a_stream_that_starts_in_the_middle():
     assert found == list(range(found[0], 60))[: len(found)]
 
 
+@pytest.mark.parametrize("second", [(64, 48), (96, 80)])
+def test_a_clock_that_jumps_back_and_a_size_that_changes(second):
+    """Two recordings one behind the other: the frames are counted, nothing is lost or mixed."""
+    other = Clip(60, *second, container="mpegts", options=CLOSED).encode()
+    data = KINDS["h264 mpegts"].encode() + other
+    clip = decode(data, fps=1000)
+    assert numbers(clip.frames) == [*range(60), *range(60)]
+    assert np.abs(clip.times - np.arange(120) / 30).max() < 1e-6
+    assert clip.frames.shape[1:] == (48, 64, 3)
+    for chunks in (2, 8):
+        assert np.array_equal(clip.frames, decode(data, chunks=chunks, fps=1000).frames)
+
+
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.9])
 def test_a_truncated_file_gives_what_is_there(share):
     data = KINDS["h264 fragmented"].encode()

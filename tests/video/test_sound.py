@@ -237,3 +237,28 @@ class _Steps(Track):
             at = round((0.1 + channel / 20) * self.rate)
             wave[channel, at : at + 8] = 0.9
         return wave
+
+
+def test_a_track_that_changes_midway_keeps_its_first_form():
+    import av
+
+    from video.samples import ToFloat
+
+    def frame(format_name: str, layout: str, rate: int, count: int) -> av.AudioFrame:
+        planes = 1 if layout == "mono" else 2
+        frame = av.AudioFrame.from_ndarray(
+            np.full((planes, count), 0.5, np.float32).astype("<f4"), format_name, layout
+        )
+        frame.sample_rate = rate
+        return frame
+
+    first = frame("fltp", "stereo", 48000, 480)
+    convert = ToFloat(first)
+    blocks = convert(first)
+    blocks += convert(frame("fltp", "mono", 24000, 240))
+    blocks += convert(frame("fltp", "stereo", 48000, 480))
+    blocks += convert.flush()
+    assert {len(block) for block in blocks} == {2}
+    whole = np.concatenate(blocks, axis=1)
+    assert abs(whole.shape[1] - 3 * 480) <= 2
+    assert abs(float(np.median(whole)) - 0.5) < 0.2
