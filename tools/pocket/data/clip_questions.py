@@ -70,22 +70,38 @@ def _colour_pairs(script: Colours, stream: Stream) -> list[Pair]:
 
 def _sound_track(
     stream: Stream, times: np.ndarray, moments: Sequence[float], seconds: int, source: VoiceSource
-) -> tuple[Sound, list[str]]:
-    """Noise all along, and one spoken word after each moment, inside its pair's share of sound."""
+) -> tuple[Sound, dict[float, str]]:
+    """Noise all along, and spoken words, with the word that is said at each moment.
+
+    A word lies wholly inside the share of sound of its moment's pair of frames, after the moment
+    if there is room. Of two moments in one pair only the first gets a word.
+    """
+    rng = stream.rng
     track = np.zeros(seconds * RATE, np.float32)
     voice = source(stream)
-    words, heard = [], []
+    edges = [*times[::2], float(seconds)]
+    words, said, pairs = [], {}, set()
     for moment in moments:
-        samples, word = sounds.spoken_word(stream, voice, stream.rng.choice(SPOKEN_CORE))
-        starts = times[::2]
-        ends = [edge for edge in starts if edge > moment]
-        latest = (min(ends) if ends else seconds) - len(samples) / RATE - 0.05
-        at = round(RATE * max(stream.rng.uniform(moment, max(moment, latest)), 0.0))
-        samples = samples[: len(track) - at]
-        track[at : at + len(samples)] += samples
+        pair = int(np.searchsorted(edges, moment, side="right"))
+        if pair in pairs:
+            continue
+        pairs.add(pair)
+        samples, word = sounds.spoken_word(stream, voice, rng.choice(SPOKEN_CORE))
+        latest = edges[pair] - len(samples) / RATE - 0.02
+        start = rng.uniform(moment, latest) if latest > moment else max(latest, edges[pair - 1])
+        at = round(RATE * start)
+        track[at : at + len(samples)] += samples[: len(track) - at]
         words.append((at / RATE, (at + len(samples)) / RATE, word))
-        heard.append(word)
-    return Sound(sounds.worn(stream, track), RATE, tuple(words)), heard
+        said[moment] = word
+    return Sound(sounds.worn(stream, track), RATE, tuple(words)), said
+
+
+def _said_pairs(script: Script, said: dict[float, str]) -> list[Pair]:
+    return [
+        (f"What is said when the {_noun(script, event)} {event.verb}?", said[event.time])
+        for event in script.events
+        if event.time in said
+    ]
 
 
 def watch(
@@ -112,12 +128,10 @@ def watch(
         pairs = [(rng.choice(WHAT), tell(script)), *_event_pairs(script, stream)]
     track: Sound | None = None
     if rng.random() < sound:
-        track, heard = _sound_track(stream, times, moments, seconds, source)
-        spoken = [(rng.choice(SAID), " ".join(heard))]
+        track, said = _sound_track(stream, times, moments, seconds, source)
+        spoken = [(rng.choice(SAID), " ".join(said.values()))]
         if isinstance(script, Script):
-            for event, word in zip(script.events, heard, strict=True):
-                verb = f"the {_noun(script, event)} {event.verb}"
-                spoken.append((f"What is said when {verb}?", word))
+            spoken += _said_pairs(script, said)
         rng.shuffle(spoken)
         pairs = [*pairs[:1], *spoken[:2], *pairs[1:]]
     unique = list(dict(pairs).items())[: max(turns, 1)]

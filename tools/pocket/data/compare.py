@@ -31,8 +31,11 @@ def _more(first: Scene, second: Scene, stream: Stream) -> tuple[str, str]:
     return f"Which image has more {noun}?", answer
 
 
-def compare(stream: Stream, turns: int = 3) -> Sample:
-    """Two or three pictures, most of them scenes, and questions by order. Skill "compare"."""
+def compare(stream: Stream, turns: int = 3, names: tuple[str, ...] = ()) -> Sample:
+    """Two or three pictures, most of them scenes, and questions by order. Skill "compare".
+
+    ``names`` are the fonts of printed pictures, by default the split's.
+    """
     rng = stream.rng
     count = rng.choice((2, 2, 3))
     shown: list[tuple[Picture, Scene | None, str]] = []
@@ -40,7 +43,7 @@ def compare(stream: Stream, turns: int = 3) -> Sample:
         part = stream.fork(f"image{i}")
         if rng.random() < 0.2:
             text = printed.random_text(part)
-            shown.append((printed.one_line(part, text, low=20)[0], None, text.upper()))
+            shown.append((printed.one_line(part, text, low=20, names=names)[0], None, text.upper()))
         else:
             scene = scenes.random_scene(part, counts=COUNTS)
             shown.append((scenes.picture(scene, part), scene, caption(scene)))

@@ -66,12 +66,12 @@ def recall(
     keys = rng.sample(list(itertools.product(KEYS, NAMES)), total)
     values = {key: rng.randint(10, 99) for key in keys}
     told = [record(key, values[key], form) for key in keys]
-    lines, used = list(told), sum(tokens(line) + 1 for line in told)
+    lines, used = list(told), sum(tokens(f" {line}") for line in told)
     early: list[str] = []
     late: list[str] = []
     while True:
         line = _filler(rng)
-        used += tokens(line) + 1
+        used += tokens(f" {line}")
         if used > room:
             break
         # Half of the filler stands among the records, half after them.

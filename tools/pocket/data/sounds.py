@@ -60,11 +60,13 @@ def worn(stream: Stream, wave: np.ndarray) -> np.ndarray:
     return np.clip(wave * level, -1, 1).astype(np.float32)
 
 
-def speech(stream: Stream, source: VoiceSource = any_voice, longest: int = 6) -> Sound:
-    """Spoken words of one voice, most of them digits and colours; a fifth are sentences."""
+def speech(
+    stream: Stream, source: VoiceSource = any_voice, longest: int = 6, sentences: float = 0.2
+) -> Sound:
+    """One to ``longest`` words of one voice, most of them digits and colours, or a sentence."""
     rng = stream.rng
     clips = source(stream)
-    if rng.random() < 0.2 and len(clips.sentences):
+    if rng.random() < sentences and len(clips.sentences):
         k = rng.choice(clips.sentences)
         return join(stream, [(clips.take(k), clips.texts[k])], (0.0, 0.0))
     pool = SPOKEN_CORE if rng.random() < 0.75 else SPOKEN

@@ -26,15 +26,22 @@ BATCH = 20
 GROUP = 4
 SEED = 1
 CODES_FROM = 150  # steps without quantisation first
+# Up to a step, so many words at most: CTC finds its alignment soonest on one or two.
+LONGEST = ((400, 2), (700, 4))
 WEIGHTS = {"mel": 1.0, "ctc": 0.5, "commitment": 0.25}
 HELDOUT = 120
 
 
-def sound_of(split: Split, index: int, source: sounds.VoiceSource = sounds.any_voice) -> Sound:
-    """One in five is tones or beeps, the others are speech."""
+def sound_of(
+    split: Split,
+    index: int,
+    source: sounds.VoiceSource = sounds.any_voice,
+    longest: int = 6,
+) -> Sound:
+    """One in five is tones or beeps, the others are speech of up to ``longest`` words."""
     item = stream(split, "audio", SEED, index)
     if index % 5 < 4:
-        return sounds.speech(item, source)
+        return sounds.speech(item, source, longest, 0.2 if longest == 6 else 0.0)
     return sounds.tone_row(item) if item.rng.random() < 0.6 else sounds.beeps(item)
 
 
@@ -70,9 +77,8 @@ def padded(batch: list[Sound]) -> list[Sound]:
 class AudioJob:
     """One step's work and the held-out measure."""
 
-    def __init__(self, source: sounds.VoiceSource = sounds.any_voice) -> None:
+    def __init__(self, spec: PocketSpec, source: sounds.VoiceSource = sounds.any_voice) -> None:
         torch.manual_seed(SEED)
-        spec = PocketSpec()
         self.trainer = AudioTrainer(spec)
         config = self.trainer.tokenizer.config
         self.front_end = MelFrontEnd(config, torch.device("cpu"))
@@ -84,8 +90,9 @@ class AudioJob:
         return self.front_end(sound.samples[None], sound.rate, lengths.min_samples)
 
     def step(self, number: int, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-        batch = [sound_of("train", number * BATCH + i, self.source) for i in range(BATCH)]
-        batch = padded(batch)
+        longest = next((words for stop, words in LONGEST if number < stop), 6)
+        indices = range(number * BATCH, (number + 1) * BATCH)
+        batch = padded([sound_of("train", i, self.source, longest) for i in indices])
         mels = [self.mel(sound) for sound in batch]
         if number >= CODES_FROM and not self.trainer.codes.filled.item():
             with torch.no_grad():
@@ -127,7 +134,7 @@ class AudioJob:
 def main() -> None:
     run.tune_process()
     options = run.arguments("Train the audio tokenizer.", "audio", 1e-3)
-    job = AudioJob()
+    job = AudioJob(PocketSpec())
     optimizer = run.optimizer([job.trainer], options.rate)
 
     def state() -> dict[str, Any]:

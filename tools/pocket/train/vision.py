@@ -32,9 +32,9 @@ HELDOUT: dict[str, tuple[Callable[[Stream], Item], int]] = {
 class VisionJob:
     """One step's work and the held-out measure."""
 
-    def __init__(self, patches: int = PATCHES) -> None:
+    def __init__(self, spec: PocketSpec, patches: int = PATCHES) -> None:
         torch.manual_seed(SEED)
-        self.trainer = VisionTrainer(PocketSpec())
+        self.trainer = VisionTrainer(spec)
         self.patches = patches
         self.heldout: dict[str, list[Item]] = {}
 
@@ -85,7 +85,7 @@ def share(found: torch.Tensor, wanted: torch.Tensor) -> float:
 def main() -> None:
     run.tune_process()
     options = run.arguments("Train the vision tower.", "vision", 1.2e-3)
-    job = VisionJob()
+    job = VisionJob(PocketSpec())
     optimizer = run.optimizer([job.trainer], options.rate)
 
     def state() -> dict[str, Any]:

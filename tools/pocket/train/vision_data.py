@@ -59,7 +59,7 @@ def block_order(values: np.ndarray) -> np.ndarray:
 def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
     """The item of uint8 frames [1 or 2, H, W, 3] and what each shows."""
     size = canvas.resized(*frames.shape[1:3])
-    owned = torch.from_numpy(np.ascontiguousarray(frames))
+    owned = torch.from_numpy(np.array(frames))
     patches, grid = to_patches(owned, size, patch=PATCH, temporal=TEMPORAL, merge=MERGE)
     _, rows, columns = grid
     shown = [fact.labels(rows, columns) for fact in facts]
@@ -92,13 +92,18 @@ def scene(item: Stream) -> Item:
     return item_of(picture.pixels[None], [picture.facts])
 
 
-def page(item: Stream) -> Item:
-    picture = printed.page(item)
+def page(item: Stream, names: tuple[str, ...] = ()) -> Item:
+    picture = printed.page(item, names)
     return item_of(picture.pixels[None], [picture.facts])
 
 
-def line(item: Stream, low: float = printed.LOW_SIZE, high: float = printed.HIGH_SIZE) -> Item:
-    picture, _ = printed.one_line(item, printed.random_text(item), low, high)
+def line(
+    item: Stream,
+    names: tuple[str, ...] = (),
+    low: float = printed.LOW_SIZE,
+    high: float = printed.HIGH_SIZE,
+) -> Item:
+    picture, _ = printed.one_line(item, printed.random_text(item), low, high, names)
     return item_of(picture.pixels[None], [picture.facts])
 
 
