@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from encoders.audio import load_audio_model
+from encoders.vision.load import load_vision_model
 from tests.tools.geometries import tiny
 from tests.tools.pocket_voices import chord_voice
 from tools.pocket.data import scenes, sounds
 from tools.pocket.data.sample import stream
+from tools.pocket.init import write_checkpoint
 from tools.pocket.layout import audio_tokenizer_plan, main_plan
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train import audio, run, towers, vision_data
@@ -224,3 +228,28 @@ def test_towers_load_from_state_files(tmp_path: Path) -> None:
     run.save_atomically({"model": vision.state_dict()}, tmp_path / "vision.pt")
     again = towers.load_vision_trainer(tmp_path / "vision.pt", spec)
     assert torch.equal(again.row_head.weight, vision.row_head.weight)
+
+
+def test_a_checkpoint_with_trained_towers_serves_what_was_trained(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    spec = uniform()
+    write_checkpoint(spec, 1, tmp_path)
+    vision, sound = VisionTrainer(spec), AudioTrainer(spec)
+    sound.codes.fill(torch.randn(64, spec.audio_tokenizer.d_model))
+    main, tokenizer = tmp_path / "model.safetensors", tmp_path / "audio_tokenizer/model.safetensors"
+    save_file(load_file(main) | towers.vision_tensors(vision.tower), main)
+    save_file(towers.audio_tokenizer_tensors(sound), tokenizer)
+
+    rounded = vision.tower.bfloat16().float()
+    item = vision_data.scene(stream("train", "serve", 0, 0))
+    served = load_vision_model(tmp_path).tower([(item.patches, item.grid)])[0]
+    assert torch.allclose(served, rounded([(item.patches, item.grid)])[0], atol=1e-5)
+
+    model = load_audio_model(tmp_path)
+    samples = sounds.tone_row(stream("train", "serve", 0, 1)).samples
+    mel = model.preprocess(samples[None], 24_000)
+    reference = sound.tokenizer.bfloat16().float().eval()
+    reference.quantizer.load_state_dict(model.tokenizer.quantizer.state_dict())
+    codes = reference(mel, [mel.shape[0]])
+    assert torch.equal(model.tokenizer(mel, [mel.shape[0]]), codes)
+    assert codes.unique().numel() > 4
