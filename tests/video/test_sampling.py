@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from video.errors import MediaError
@@ -62,6 +62,7 @@ def test_every_combination_gives_matching_lengths(seconds, min_frames, max_frame
         assert count == min(int(max(asked, least + least % 2)) // 2 * 2, seconds * 10)
 
 
+@settings(deadline=None)
 @given(
     total=st.integers(1, 5000),
     native=st.floats(1, 120),
