@@ -126,7 +126,7 @@ def pair(item: Stream) -> Item:
 
 
 KINDS: tuple[tuple[Callable[[Stream], Item], float], ...] = (
-    *((scene, 0.32), (page, 0.24), (line, 0.20), (pair, 0.24)),
+    *((scene, 0.34), (page, 0.36), (line, 0.08), (pair, 0.22)),
 )
 
 
