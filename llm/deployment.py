@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,15 @@ class LLMReplica:
     def __init__(self, settings: dict[str, Any]) -> None:
         from llm import engine
 
+        began = time.monotonic()
         engine.prepare(settings)
-        self._settings = settings
-        self._engine = engine.start(engine_arguments(settings))
-
         from llm.chat import OmniServingChat
         from llm.prompt import vocabulary_of
 
+        imported = time.monotonic()
+        self._settings = settings
+        self._engine = engine.start(engine_arguments(settings))
+        self._startup = {"imports": imported - began, "engine": time.monotonic() - imported}
         manager = self._engine.tokenizer_manager
         self._serving = OmniServingChat(manager, self._engine.template_manager)
         self._vocabulary = vocabulary_of(manager.tokenizer, manager.model_config.hf_config)
@@ -71,7 +74,9 @@ class LLMReplica:
     async def ready(self) -> bool:
         """True once the engine generates; the first call also warms the engine up."""
         if not self._warm:
+            began = time.monotonic()
             await self._warm_up()
+            self._startup["warm_up"] = time.monotonic() - began
             self._warm = True
         return self._alive()
 
@@ -79,6 +84,10 @@ class LLMReplica:
         """Raises RuntimeError when an engine process has died (Serve then replaces us)."""
         if not self._alive():
             raise RuntimeError("an engine process has died")
+
+    def startup(self) -> dict[str, float]:
+        """Seconds of each phase of this replica's start."""
+        return dict(self._startup)
 
     def models(self) -> dict[str, Any]:
         """What ``GET /v1/models`` says of this model."""
