@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tools.pocket.train.batches import Batch
-from tools.pocket.trunk.model import Trunk, TrunkOutput
+from tools.pocket.trunk.model import Trunk
 
 PREVIOUS = 3  # tokens back that the auxiliary heads name
 PREVIOUS_ROWS = 1024  # positions of a batch they are trained at
@@ -66,11 +66,14 @@ class Tally:
 
 
 def answer_loss(
-    trunk: Trunk, output: TrunkOutput, batch: Batch
+    trunk: Trunk, hidden: torch.Tensor, batch: Batch
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean cross-entropy of the supervised tokens, and which tokens [B, T] were predicted."""
+    """Mean cross-entropy of the supervised tokens, and which tokens [B, T] were predicted.
+
+    ``hidden`` [B, T, h] is the trunk's normalised output.
+    """
     wanted = batch.supervised[:, 1:]
-    logits = trunk.head(output.hidden[:, :-1][wanted]).float()
+    logits = trunk.head(hidden[:, :-1][wanted]).float()
     targets = batch.ids[:, 1:][wanted]
     right = torch.zeros_like(batch.supervised)
     right[:, 1:][wanted] = logits.detach().argmax(-1) == targets

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from tools.pocket.train.objectives import PreviousHeads, Tally, answer_loss
 from tools.pocket.train.run import Job, arguments, optimizer, tune_process
 from tools.pocket.train.text_mix import TEXT_SKILLS, TextMix
 from tools.pocket.trunk.init import initialise
-from tools.pocket.trunk.model import Trunk
+from tools.pocket.trunk.model import Trunk, TrunkOutput
 
 CHECKPOINT = Path("models/pocket")  # tokenizer and template only
 BUDGET = 3072
 SEED = 1
-FAST_BALANCE_STEPS, FAST_BALANCE, BALANCE = 200, 0.02, 0.004
+FAST_BALANCE, BALANCE = 0.02, 0.004
 EVALUATE_CPU_SECONDS = 240.0
 HELDOUT_SEED, HELDOUT_ITEMS = 7, 40
 RECALL_LENGTHS = {512: 4, 1024: 4, 2048: 3, 4096: 2}
@@ -34,6 +34,10 @@ RECALL_LENGTHS = {512: 4, 1024: 4, 2048: 3, 4096: 2}
 
 class TrunkTraining:
     """One trunk, its auxiliary heads, its data and its held-out examples."""
+
+    previous_weight = 0.2
+    fast_balance_steps = 200
+    balance_step = BALANCE
 
     def __init__(self, encoder: ChatEncoder, spec: PocketSpec, seed: int = SEED) -> None:
         text = spec.text
@@ -54,26 +58,38 @@ class TrunkTraining:
             yield batch
             self.mixer.weights = self.mix.weights()
 
+    def train(self, mode: bool) -> None:
+        self.trunk.train(mode)
+
     def embed(self, batch: Batch) -> torch.Tensor:
         return self.trunk.embed(batch.ids)
 
+    def losses(
+        self, batch: Batch, output: TrunkOutput, generator: torch.Generator
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Losses, weighted, that are to be summed, and which tokens [B, T] were predicted."""
+        answer, right = answer_loss(self.trunk, output.hidden, batch)
+        previous = self.previous.loss(output.early, batch, generator)
+        weight = 1.0 if self.mix.level.form == "pairs" else self.previous_weight
+        return {"loss": answer, "previous": weight * previous}, right
+
+    def forward(self, batch: Batch) -> TrunkOutput:
+        return self.trunk(self.embed(batch), batch.valid)
+
     def step(self, number: int, optim: torch.optim.Optimizer) -> dict[str, float]:
         """One optimiser step; losses and ``items`` (tokens)."""
-        self.trunk.train()
+        self.train(True)
+        torch.manual_seed(number)
         generator = torch.Generator().manual_seed(number)
         micro = 1 if self.mix.learning_lookup else 2
-        weight = 1.0 if self.mix.level.form == "pairs" else 0.2
-        totals = {"loss": 0.0, "previous": 0.0, "items": 0.0}
+        totals: dict[str, float] = {"items": 0.0}
         for _ in range(micro):
             batch = next(self.batches)
             with torch.autocast("cpu", torch.bfloat16):
-                output = self.trunk(self.embed(batch), batch.valid)
-                answer, right = answer_loss(self.trunk, output, batch)
-                previous = self.previous.loss(output.early, batch, generator)
-            loss = (answer + weight * previous) / micro
-            loss.backward()
-            totals["loss"] += answer.item() / micro
-            totals["previous"] += previous.item() / micro
+                losses, right = self.losses(batch, self.forward(batch), generator)
+            (torch.stack(list(losses.values())).sum() / micro).backward()
+            for name, value in losses.items():
+                totals[name] = totals.get(name, 0.0) + value.item() / micro
             totals["items"] += batch.tokens
             tally = Tally()
             tally.add(batch, right)
@@ -82,7 +98,10 @@ class TrunkTraining:
         totals["norm"] = float(torch.nn.utils.clip_grad_norm_(parameters, 1.0))
         optim.step()
         optim.zero_grad()
-        totals["busiest"] = self._balance(FAST_BALANCE if number < FAST_BALANCE_STEPS else BALANCE)
+        # The bias comes to rest with the learning rate.
+        slow = self.balance_step * optim.param_groups[0]["lr"] / optim.defaults["lr"]
+        fast = number < self.fast_balance_steps
+        totals["busiest"] = self._balance(FAST_BALANCE if fast else slow)
         return totals
 
     def _balance(self, step: float) -> float:
@@ -113,20 +132,28 @@ class TrunkTraining:
         """
         if time.process_time() - self._evaluated < EVALUATE_CPU_SECONDS:
             return self._heldout
-        self.trunk.eval()
-        for name, examples in self.heldout_examples().items():
-            tally = Tally()
-            for group in split(examples, 2 * BUDGET, self.mixer.multiple):
-                batch = collate(group, self.mixer.multiple)
-                with torch.autocast("cpu", torch.bfloat16):
-                    output = self.trunk(self.embed(batch), batch.valid)
-                    _, right = answer_loss(self.trunk, output, batch)
-                tally.add(batch, right)
-            self._heldout[name] = next(iter(tally.accuracy().values()))
+        self._heldout = self.measure(self.heldout_examples())
         self._evaluated = time.process_time()
         level, reach = self.mix.level, self.mix.reach
         print(f"  tokens: {level}  recall: {reach}", flush=True)
         return self._heldout
+
+    @torch.no_grad()
+    def measure(self, examples: Mapping[str, list[Example]]) -> dict[str, float]:
+        """Share of whole turns, and under "NAME tokens" of tokens, predicted by name."""
+        self.train(False)
+        found: dict[str, float] = {}
+        for name, rows in examples.items():
+            tally = Tally()
+            for group in split(rows, 2 * BUDGET, self.mixer.multiple):
+                batch = collate(group, self.mixer.multiple)
+                with torch.autocast("cpu", torch.bfloat16):
+                    hidden = self.forward(batch).hidden
+                    _, right = answer_loss(self.trunk, hidden, batch)
+                tally.add(batch, right)
+            (found[name],) = tally.accuracy().values()
+            (found[f"{name} tokens"],) = tally.accuracy("tokens").values()
+        return found
 
     def state(self) -> dict[str, Any]:
         return {

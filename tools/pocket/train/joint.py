@@ -1,0 +1,228 @@
+"""Train trunk, vision tower and audio encoder together: ``python -m tools.pocket.train.joint``.
+
+Starts from the states of ``train.trunk``, ``train.vision`` and ``train.audio`` (their files in the
+cache folder) and then lives in its own state file, which holds everything; the audio tokenizer in
+it never changes again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tools.pocket.data.mixture import sample
+from tools.pocket.data.sample import Split
+from tools.pocket.data.voices import CACHE
+from tools.pocket.spec import PocketSpec
+from tools.pocket.train.audio_model import AudioTrainer
+from tools.pocket.train.batches import Batch
+from tools.pocket.train.example import ChatEncoder, Example
+from tools.pocket.train.media import (
+    AudioRows,
+    MediaReader,
+    in_order,
+    media_codes,
+    media_items,
+    places,
+    run_tower,
+)
+from tools.pocket.train.run import Job, arguments, optimizer, tune_process
+from tools.pocket.train.text_mix import TextMix
+from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
+from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
+from tools.pocket.train.vision_data import MERGE, Labels
+from tools.pocket.train.vision_model import (
+    BACKGROUND,
+    WEIGHTS,
+    WIDTH,
+    VisionTrainer,
+    label_loss,
+    split,
+)
+from tools.pocket.trunk.model import TrunkOutput
+
+MEDIA_SHARES = {
+    "look": 25.0,
+    "read": 18.0,
+    "compare": 12.0,
+    "watch": 18.0,
+    "hear_words": 10.0,
+    "hear_tones": 3.0,
+}
+HELDOUT_MEDIA = 32
+LABELS = 0.3  # weight of patch and row labels
+TOWER_RATE = 0.5  # of the trunk's learning rate
+
+
+class JointMix(TextMix):
+    """Text skills and media skills. ``reader`` must be set before media are made."""
+
+    reader: MediaReader
+
+    def make(self, skill: str, index: int, split: Split = "train") -> Example:
+        if skill not in MEDIA_SHARES:
+            return super().make(skill, index, split)
+        made = sample(skill, split, self.seed, index)
+        media = [self.reader.prepare(medium) for medium in made.media]
+        example = self.encoder.example(made, [medium.layout for medium in media])
+        example.media = media
+        return example
+
+    def shares(self) -> dict[str, float]:
+        media = {skill: share * self._need(skill) for skill, share in MEDIA_SHARES.items()}
+        return super().shares() | media
+
+
+class JointTraining(TrunkTraining):
+    """A ``TrunkTraining`` whose embeddings include the rows of pictures, clips and sounds."""
+
+    previous_weight = 0.1
+    fast_balance_steps = 0
+    mix: JointMix
+
+    def __init__(
+        self, encoder: ChatEncoder, spec: PocketSpec, vision: VisionTrainer, audio: AudioTrainer
+    ) -> None:
+        super().__init__(encoder, spec)
+        self.vision, self.audio_trainer, self.audio = vision, audio, AudioRows(spec)
+        self.row_head = nn.Linear(spec.text.hidden_size, WIDTH * MERGE**2)
+        self.reader = MediaReader(audio.tokenizer, self.audio.config.group)
+        self.mix = self._mix(self.mix.seed)
+        self.mixer.make = self.mix.make
+        self.batches = self._batches()
+
+    def _mix(self, seed: int) -> JointMix:
+        mix = JointMix(self.mix.encoder, seed, self.mix.vocabulary)
+        mix.reader = self.reader
+        return mix
+
+    def train(self, mode: bool) -> None:
+        for module in (self.trunk, self.vision, self.audio):
+            module.train(mode)
+
+    def embed(self, batch: Batch) -> torch.Tensor:
+        """Token embeddings with media rows in place; in training also keeps ``tower_labels``."""
+        x = super().embed(batch)
+        self.tower_labels = x.new_zeros(())
+        codes = media_codes(batch.examples)
+        if codes:
+            rows = self.audio(torch.cat(codes))
+            x = x.index_put(places(batch.examples, "audio"), rows.to(x.dtype))
+        items = media_items(batch.examples)
+        if not items:
+            return x
+        with sdpa_kernel(SDPBackend.MATH):
+            seen, order = run_tower(self.vision.tower, items)
+        x = x.index_put(places(batch.examples, "vision"), in_order(seen, items, order).to(x.dtype))
+        if self.trunk.training:
+            labels = Labels.concat([items[i].labels for i in order])
+            patches, self.vision._patches = self.vision._patches, None
+            assert patches is not None
+            for prediction in (self.vision.patch_head(patches), self.vision.row_head(seen)):
+                self.tower_labels = self.tower_labels + labelled(
+                    prediction.reshape(-1, WIDTH), labels
+                )
+        return x
+
+    def losses(
+        self, batch: Batch, output: TrunkOutput, generator: torch.Generator
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        """Adds the labels: of patches and rows in the tower, of image rows in the trunk."""
+        losses, right = super().losses(batch, output, generator)
+        items = media_items(batch.examples)
+        if items:
+            rows = output.hidden[places(batch.examples, "vision")]
+            labels = Labels.concat([item.labels for item in items])
+            own = labelled(self.row_head(rows).view(-1, WIDTH), labels)
+            losses["labels"] = LABELS * (own + self.tower_labels)
+        return losses, right
+
+    def heldout_examples(self) -> dict[str, list[Example]]:
+        if not self._examples:
+            mix = self._mix(HELDOUT_SEED)
+            media = {
+                skill: [mix.make(skill, i, "heldout") for i in range(HELDOUT_MEDIA)]
+                for skill in MEDIA_SHARES
+            }
+            self._examples = media | super().heldout_examples()
+        return self._examples
+
+    def optimizer(self, rate: float) -> torch.optim.AdamW:
+        """AdamW over everything but the audio tokenizer; the tower at a lower rate."""
+        own = [self.trunk, self.previous, self.audio, self.row_head]
+        groups = [
+            {**group, "scale": scale}
+            for modules, scale in ((own, 1.0), ([self.vision], TOWER_RATE))
+            for group in optimizer(modules, rate).param_groups
+        ]
+        return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | {
+            "vision": self.vision.state_dict(),
+            "audio_tokenizer": self.audio_trainer.state_dict(),
+            "audio": self.audio.state_dict(),
+            "row_head": self.row_head.state_dict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        if "vision" in state:
+            self.vision.load_state_dict(state["vision"])
+            self.audio_trainer.load_state_dict(state["audio_tokenizer"])
+            self.audio.load_state_dict(state["audio"])
+            self.row_head.load_state_dict(state["row_head"])
+
+
+def labelled(prediction: torch.Tensor, labels: Labels) -> torch.Tensor:
+    """Weighted sum of the label losses of predictions [patches, WIDTH]."""
+    found = []
+    for name, logits in split(prediction).items():
+        background = 1.0 if name == "thirds" else BACKGROUND
+        found.append(WEIGHTS[name] * label_loss(logits, getattr(labels, name), background))
+    return torch.stack(found).sum()
+
+
+def start_states(folder: Path) -> tuple[VisionTrainer, AudioTrainer, dict[str, Any]]:
+    """The towers and the trunk's state as the single programs left them."""
+    trunk = torch.load(folder / "trunk.pt", map_location="cpu", weights_only=True)
+    audio = load_audio_trainer(folder / "audio.pt")
+    round_tokenizer(audio)
+    return load_vision_trainer(folder / "vision.pt"), audio, trunk
+
+
+@torch.no_grad()
+def round_tokenizer(audio: AudioTrainer) -> None:
+    """Round the tokenizer to bfloat16, as a checkpoint holds it and a server may load it, so that
+    training sees the codes that serving will."""
+    for tensor in (*audio.tokenizer.parameters(), *audio.tokenizer.buffers()):
+        tensor.copy_(tensor.to(torch.bfloat16).float())
+
+
+def main() -> None:
+    tune_process()
+    options = arguments("Train trunk, vision tower and audio encoder together.", "joint", 1e-3)
+    spec, encoder = PocketSpec(), ChatEncoder(CHECKPOINT)
+    if options.state.is_file():
+        training = JointTraining(encoder, spec, VisionTrainer(spec), AudioTrainer(spec))
+    else:
+        vision, audio, trunk = start_states(CACHE)
+        training = JointTraining(encoder, spec, vision, audio)
+        training.restore(trunk)
+    optim = training.optimizer(options.rate)
+    Job(
+        step=lambda number: training.step(number, optim),
+        evaluate=training.evaluate,
+        state=training.state,
+        restore=training.restore,
+        optimizer=optim,
+        options=options,
+    ).run()
+
+
+if __name__ == "__main__":
+    main()
