@@ -1,0 +1,1 @@
+"""The pocket model's table of skills, measured over HTTP on the running application."""
