@@ -28,7 +28,7 @@ TUNABLES = ":".join(
     }.items()
 )
 SAVE_SECONDS = 240.0
-EVALUATE_SECONDS = 150.0
+EVALUATE_SECONDS = 100.0  # of processor time, like all durations that are counted here
 
 
 def tune_process() -> None:
@@ -46,13 +46,13 @@ def arguments(description: str, name: str, rate: float) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--state", type=Path, default=CACHE / f"{name}.pt", help="state file")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate")
-    parser.add_argument("--hours", type=float, default=12.0, help="stop after so many hours")
+    parser.add_argument("--hours", type=float, default=12.0, help="stop after so many core hours")
     parser.add_argument(
         "--decay",
         type=float,
         default=0.0,
         metavar="MINUTES",
-        help="lower the rate to 5 %% over so many minutes, write STATE-final.pt and stop; "
+        help="lower the rate to 5 %% over so many core minutes, write STATE-final.pt and stop; "
         "the state file itself stays as it is, so that training can go on from it",
     )
     return parser.parse_args()
@@ -79,7 +79,8 @@ def save_atomically(value: Any, path: Path) -> None:
 class Job:
     """A training loop around ``step(number) -> losses`` and ``evaluate() -> accuracies``.
 
-    ``state`` and ``restore`` turn everything that training needs into a dict and back.
+    ``state`` and ``restore`` turn everything that training needs into a dict and back. Time is
+    processor time: a background job may wait or be paused for as long as others need the machine.
     """
 
     step: Callable[[int], dict[str, float]]
@@ -106,24 +107,25 @@ class Job:
         stopped: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda got, _: stopped.append(got))
-        start = saved = told = time.monotonic()
-        before = self.seconds
-        while not stopped and (spent := time.monotonic() - start) < limit:
+        start = told = time.process_time()
+        saved = time.monotonic()
+        before, rate = self.seconds, 0.0
+        while not stopped and (spent := time.process_time() - start) < limit:
             falling = 1.0 - 0.95 * spent / decay if decay else 1.0
             rate = self.options.rate * min(1.0, (self.number + 1) / self.warm_up) * falling
             for group in self.optimizer.param_groups:
-                group["lr"] = rate * group.get("scale", 1.0)
+                group["lr"] = rate
             self._count(self.step(self.number))
             self.number += 1
-            now = time.monotonic()
+            now = time.process_time()
             self.seconds = before + now - start
             if now - told > EVALUATE_SECONDS or self.number == 1:
                 self._tell(rate)
                 told = now
-            if now - saved > SAVE_SECONDS:
+            if time.monotonic() - saved > SAVE_SECONDS:
                 self.save(path)
-                saved = now
-        self._tell(rate if limit > 0 else 0.0)
+                saved = time.monotonic()
+        self._tell(rate)
         self.save(path)
 
     def _count(self, losses: dict[str, float]) -> None:
@@ -137,7 +139,8 @@ class Job:
         shown = "  ".join(f"{name} {value:.3f}" for name, value in figures.items())
         minutes = self.seconds / 60
         print(
-            f"step {self.number}  {minutes:.1f} min  {self.items} items  rate {rate:.2e}  {shown}",
+            f"step {self.number}  {minutes:.1f} core min  {self.items} items  "
+            f"rate {rate:.2e}  {shown}",
             flush=True,
         )
 
