@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.joint import JointTraining, round_tokenizer
 from tools.pocket.train.media import places
 from tools.pocket.train.mtp import MtpTraining, walk
+from tools.pocket.train.run import Job
 from tools.pocket.train.vision_model import VisionTrainer
 
 
@@ -198,6 +200,27 @@ def test_frozen_mtp_training_moves_the_draft_layers_only(training: MtpTraining) 
     assert figures[-1]["draft1"] < figures[0]["draft1"]
     for name, value in joint.trunk.state_dict().items():
         assert torch.equal(value, before[name]) != name.startswith("mtp."), name
+
+
+def test_the_tower_learns_at_half_the_rate(encoder: ChatEncoder, tmp_path: Path) -> None:
+    joint = JointTraining(encoder, small(), VisionTrainer(small()), AudioTrainer(small()))
+    joint.batches = iter([collate([encoder.example(sample("chat", "train", 0, 0))], 32)] * 2)
+    optim = joint.optimizer(1e-3)
+    options = argparse.Namespace(state=tmp_path / "s.pt", rate=1e-3, hours=1e-6, decay=0.0)
+    job = Job(
+        lambda number: joint.step(number, optim),
+        lambda: {},
+        dict,
+        lambda state: None,
+        optim,
+        options,
+        warm_up=1,
+    )
+    job.run()
+    rates = {id(p): group["lr"] for group in optim.param_groups for p in group["params"]}
+    assert job.number == 1
+    assert rates[id(joint.trunk.embed.weight)] == 1e-3
+    assert rates[id(joint.vision.tower.patch_embed.proj.weight)] == 0.5e-3
 
 
 def test_draft_ids_are_what_the_server_clamps_to(training: MtpTraining) -> None:

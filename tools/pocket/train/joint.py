@@ -43,7 +43,7 @@ from tools.pocket.train.vision_model import (
     label_loss,
     split,
 )
-from tools.pocket.trunk.model import TrunkOutput
+from tools.pocket.trunk.model import TrunkOutput, compile_norms
 
 MEDIA_SHARES = {
     "look": 25.0,
@@ -205,6 +205,7 @@ def round_tokenizer(audio: AudioTrainer) -> None:
 
 def main() -> None:
     tune_process()
+    compile_norms()
     options = arguments("Train trunk, vision tower and audio encoder together.", "joint", 1e-3)
     spec, encoder = PocketSpec(), ChatEncoder(CHECKPOINT)
     if options.state.is_file():

@@ -22,7 +22,7 @@ from tools.pocket.train.objectives import answer_loss
 from tools.pocket.train.run import Job, arguments, optimizer, tune_process
 from tools.pocket.train.trunk import CHECKPOINT
 from tools.pocket.train.vision_model import VisionTrainer
-from tools.pocket.trunk.model import TrunkOutput
+from tools.pocket.trunk.model import TrunkOutput, compile_norms
 
 FROZEN_RATE, JOINT_RATE, JOINT_WEIGHT = 2e-3, 3e-4, 0.3
 LONG_ANSWER = 20  # tokens; the end of a short answer caps what can be accepted
@@ -139,6 +139,7 @@ def walk(ids: list[int], drafts: list[list[int]], first: int, stop: int) -> list
 
 def main() -> None:
     tune_process()
+    compile_norms()
     joint = "--joint" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--joint"]
     rate = JOINT_RATE if joint else FROZEN_RATE

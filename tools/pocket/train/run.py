@@ -114,7 +114,7 @@ class Job:
             falling = 1.0 - 0.95 * spent / decay if decay else 1.0
             rate = self.options.rate * min(1.0, (self.number + 1) / self.warm_up) * falling
             for group in self.optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group.get("scale", 1.0)  # a part may learn more slowly
             self._count(self.step(self.number))
             self.number += 1
             now = time.process_time()

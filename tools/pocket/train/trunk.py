@@ -21,7 +21,7 @@ from tools.pocket.train.objectives import PreviousHeads, Tally, answer_loss
 from tools.pocket.train.run import Job, arguments, optimizer, tune_process
 from tools.pocket.train.text_mix import TEXT_SKILLS, TextMix
 from tools.pocket.trunk.init import initialise
-from tools.pocket.trunk.model import Trunk, TrunkOutput
+from tools.pocket.trunk.model import Trunk, TrunkOutput, compile_norms
 
 CHECKPOINT = Path("models/pocket")  # tokenizer and template only
 BUDGET = 3072
@@ -181,6 +181,7 @@ class TrunkTraining:
 
 def main() -> None:
     tune_process()
+    compile_norms()
     options = arguments("Train the pocket trunk on text and recall.", "trunk", 2e-3)
     training = TrunkTraining(ChatEncoder(CHECKPOINT), PocketSpec())
     optim = optimizer([training.trunk, training.previous], options.rate)

@@ -33,7 +33,7 @@ def full_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.T
         block = q[:, :, :, start:stop].reshape(batch * groups, -1, dim)
         scores = torch.bmm(block, k[:, :stop].mT)
         later = torch.arange(stop) > torch.arange(start, stop)[:, None]
-        scores = scores.masked_fill(later.repeat(share, 1), float("-inf"))
+        scores = scores + _bias(later, scores.dtype).repeat(share, 1)
         out = torch.bmm(scores.softmax(-1), v[:, :stop])
         outputs.append(out.view(batch, heads, stop - start, width))
     return torch.cat(outputs, dim=2).transpose(1, 2).flatten(2)
@@ -70,11 +70,16 @@ def window_attention(
     keys[:, -1, -1] = 1.0
     values = F.pad(_strips(v, window), (0, 0, 0, 1))
     scores = torch.bmm(q, keys.mT).view(batch, blocks, groups, share, window, 2 * window + 1)
-    scores = scores.masked_fill(_hidden(blocks, window), float("-inf"))
+    scores = scores + _bias(_hidden(blocks, window), scores.dtype)
     weights = scores.softmax(-1).view(-1, share * window, 2 * window + 1)
     out = torch.bmm(weights, values)
     out = out.view(batch, blocks, groups, share, window, width).permute(0, 1, 4, 2, 3, 5)
     return out.reshape(batch, length, heads * width)
+
+
+def _bias(hidden: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Minus infinity where ``hidden``. Adding it needs no pass over the gradient."""
+    return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf"))
 
 
 def _strips(x: torch.Tensor, window: int) -> torch.Tensor:

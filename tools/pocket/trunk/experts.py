@@ -1,4 +1,4 @@
-"""Mixture of experts: sigmoid routing with a correction bias, experts by capacity or exactly.
+"""Mixture of experts: sigmoid routing with a correction bias, experts on sorted tokens.
 
 Routing (mimo-v2.md section 2): float32 logits, top k of sigmoid + bias, weights from the sigmoid
 alone, normalised. Each expert is a SwiGLU without biases.
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-CAPACITY_STEP = 64  # few distinct shapes, so the matrix kernels are built once
+STEP = 64  # slots come in so many, so that the matrix kernels meet few different shapes
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Routing:
 
 @dataclass(frozen=True)
 class Slots:
-    """Where tokens go when every expert has ``capacity`` slots.
+    """Where tokens go when expert e has ``sizes[e]`` slots, one expert behind the other.
 
     ``place`` [N, k]: slot of each choice (0 where it got none); ``kept`` [N, k] bool; ``token``
-    and ``choice`` [E * capacity]: the token and the flat choice in a slot, where ``used``.
+    and ``choice`` [slots]: the token and the flat choice in a slot, where ``used``.
     """
 
-    capacity: int
+    sizes: list[int]
     place: torch.Tensor
     kept: torch.Tensor
     token: torch.Tensor
@@ -51,37 +51,46 @@ def route(
         ids = (scores.detach() + bias).topk(k, dim=-1).indices
         weights = scores.gather(1, ids)
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-    hits = F.one_hot(ids, gate.shape[0]).sum(1)
-    load = hits.sum(0) if valid is None else (hits * valid[:, None]).sum(0)
+    counted = ids if valid is None else ids[valid]
+    load = torch.bincount(counted.flatten(), minlength=gate.shape[0])
     return Routing(ids, weights, load)
 
 
-def assign(routing: Routing, capacity: int, valid: torch.Tensor | None) -> Slots:
-    """Give choices their slots in token order; those beyond an expert's capacity get none."""
-    ids, experts = routing.ids, routing.load.shape[0]
+def assign(routing: Routing, valid: torch.Tensor | None, most: int | None = None) -> Slots:
+    """Give choices their slots in token order; those beyond an expert's ``most`` get none."""
+    ids, experts, k = routing.ids, routing.load.shape[0], routing.ids.shape[1]
+    load = routing.load if most is None else routing.load.clamp(max=most)
+    rounded = (load + STEP - 1) // STEP * STEP
+    limit = rounded if most is None else rounded.clamp(max=most)
+    start = rounded.cumsum(0) - rounded
     flat = ids.flatten()
     hit = torch.arange(experts)[:, None] == flat
-    if valid is not None:
-        hit = hit & valid.repeat_interleave(ids.shape[1])
-    rank = hit.to(torch.int32).cumsum(1) - 1
-    position = rank.gather(0, flat[None])[0]
-    kept = position < capacity
-    if valid is not None:
-        kept = kept & valid.repeat_interleave(ids.shape[1])
-    place = flat * capacity + position
-    slots = experts * capacity
+    usable = None if valid is None else valid.repeat_interleave(k)
+    if usable is not None:
+        hit = hit & usable
+    position = (hit.to(torch.int32).cumsum(1) - 1).gather(0, flat[None])[0]
+    kept = position < limit[flat]
+    if usable is not None:
+        kept = kept & usable
+    place = start[flat] + position
+    slots = int(rounded.sum())
     target = torch.where(kept, place, slots)
-    choice = torch.full((slots + 1,), -1).scatter(0, target, torch.arange(flat.shape[0]))[:-1]
+    choice = torch.full((slots + 1,), -1).scatter_(0, target, torch.arange(flat.shape[0]))[:-1]
     used = choice >= 0
     choice = choice.clamp(min=0)
     return Slots(
-        capacity=capacity,
+        sizes=rounded.tolist(),
         place=torch.where(kept, place, 0).view(ids.shape),
         kept=kept.view(ids.shape),
-        token=choice // ids.shape[1],
+        token=choice // k,
         choice=choice,
         used=used,
     )
+
+
+def _rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """``x[index]``, several times faster."""
+    return x.index_select(0, index.flatten()).view(*index.shape, x.shape[1])
 
 
 class _Dispatch(torch.autograd.Function):
@@ -95,13 +104,12 @@ class _Dispatch(torch.autograd.Function):
         ctx: Any, x: torch.Tensor, place: torch.Tensor, kept: torch.Tensor, token: torch.Tensor
     ) -> torch.Tensor:
         ctx.save_for_backward(place, kept)
-        return x[token]
+        return _rows(x, token)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         place, kept = ctx.saved_tensors
-        total = (grad[place] * kept[..., None]).sum(1)
-        return total, None, None, None
+        return (_rows(grad, place) * kept[..., None]).sum(1), None, None, None
 
 
 class _Combine(torch.autograd.Function):
@@ -118,15 +126,38 @@ class _Combine(torch.autograd.Function):
         used: torch.Tensor,
     ) -> torch.Tensor:
         ctx.save_for_backward(y, weights, place, token, choice, used)
-        return (y[place] * weights[..., None]).sum(1).to(y.dtype)
+        return torch.bmm(weights.to(y.dtype)[:, None], _rows(y, place))[:, 0]
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         y, weights, place, token, choice, used = ctx.saved_tensors
         slot_weight = weights.flatten()[choice] * used
-        grad_y = (grad[token] * slot_weight[:, None]).to(y.dtype)
-        grad_weights = (y[place].float() * grad[:, None].float()).sum(-1)
+        grad_y = _rows(grad, token) * slot_weight.to(grad.dtype)[:, None]
+        grad_weights = torch.bmm(_rows(y, place), grad[..., None])[..., 0].to(weights.dtype)
         return grad_y, grad_weights, None, None, None, None
+
+
+class _PerExpert(torch.autograd.Function):
+    """``x[rows of e] @ weight[e].T`` for all experts: x [slots, in], weight [E, out, in]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, sizes: list[int]) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.sizes = sizes
+        out = x.new_empty(x.shape[0], weight.shape[1])
+        for e, (rows, result) in enumerate(zip(x.split(sizes), out.split(sizes), strict=True)):
+            torch.mm(rows, weight[e].T, out=result)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        grad_x, grad_weight = torch.empty_like(x), torch.empty_like(weight)
+        parts = (grad.split(ctx.sizes), x.split(ctx.sizes), grad_x.split(ctx.sizes))
+        for e, (g, rows, result) in enumerate(zip(*parts, strict=True)):
+            torch.mm(g, weight[e], out=result)
+            torch.mm(g.T, rows, out=grad_weight[e])
+        return grad_x, grad_weight, None
 
 
 def swiglu(gate_up: torch.Tensor) -> torch.Tensor:
@@ -138,7 +169,8 @@ class Experts(nn.Module):
     """The router and the experts of one layer.
 
     ``gate_up`` [E, 2 * width, hidden] holds gate over up, ``down`` [E, hidden, width]. ``bias`` is
-    the correction bias: no gradient, moved by ``balance`` after an optimiser step.
+    the correction bias: no gradient, moved by ``balance`` after an optimiser step. ``load`` counts
+    the tokens of each expert since then.
     """
 
     bias: torch.Tensor
@@ -158,27 +190,25 @@ class Experts(nn.Module):
         """``x`` [N, hidden] to [N, hidden]; rows that are not ``valid`` [N] give zeros.
 
         With a ``capacity_factor`` each expert takes at most that many times its fair share and
-        the rest of its tokens skip it; without one the capacity is the largest load.
+        the rest of its tokens skip it. Without one, as served, no token is left out.
         """
         routing = route(x, self.gate, self.bias, self.k, valid)
         if self.training:
             self.load += routing.load
-        slots = assign(routing, self._capacity(routing, x.shape[0]), valid)
-        if torch.is_autocast_enabled("cpu"):
-            x = x.to(torch.get_autocast_dtype("cpu"))  # before the gathers: half the traffic
-        inputs = _Dispatch.apply(x, slots.place, slots.kept, slots.token)
-        experts = self.gate.shape[0]
-        hidden = swiglu(torch.bmm(inputs.view(experts, -1, x.shape[1]), self.gate_up.mT))
-        outputs = torch.bmm(hidden, self.down.mT).flatten(0, 1)
+        slots = assign(routing, valid, self._most(x.shape[0]))
+        cast = torch.is_autocast_enabled("cpu")
+        dtype = torch.get_autocast_dtype("cpu") if cast else x.dtype
+        inputs = _Dispatch.apply(x.to(dtype), slots.place, slots.kept, slots.token)
+        gate_up = _PerExpert.apply(inputs, self.gate_up.to(dtype), slots.sizes)
+        outputs = _PerExpert.apply(swiglu(gate_up), self.down.to(dtype), slots.sizes)
         weights = routing.weights * slots.kept
         return _Combine.apply(outputs, weights, slots.place, slots.token, slots.choice, slots.used)
 
-    def _capacity(self, routing: Routing, rows: int) -> int:
+    def _most(self, rows: int) -> int | None:
         if self.capacity_factor is None:
-            wanted = int(routing.load.max())
-        else:
-            wanted = math.ceil(self.capacity_factor * rows * self.k / self.gate.shape[0])
-        return max(math.ceil(wanted / CAPACITY_STEP), 1) * CAPACITY_STEP
+            return None
+        wanted = math.ceil(self.capacity_factor * rows * self.k / self.gate.shape[0])
+        return math.ceil(wanted / STEP) * STEP
 
     def exact(self, x: torch.Tensor) -> torch.Tensor:
         """The same by a loop over experts, as a check."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from tools.pocket.spec import TextSpec
@@ -53,8 +53,26 @@ class DenseMlp(nn.Module):
         return self.down(swiglu(self.gate_up(x)))
 
 
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, dtype: torch.dtype) -> torch.Tensor:
+    """RMSNorm over the last dimension in float32, given out as ``dtype``."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight).to(dtype)
+
+
+_rms_norm: Callable[..., torch.Tensor] = rms_norm
+
+
+def compile_norms() -> None:
+    """Fuse the norms of all trunks of this process: a tenth of a training step on a CPU.
+
+    Needs a C++ compiler and some seconds at the first use.
+    """
+    global _rms_norm
+    _rms_norm = torch.compile(rms_norm, dynamic=True)
+
+
 class Norm(nn.Module):
-    """RMSNorm in float32."""
+    """RMSNorm; under autocast its output has autocast's type."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -62,7 +80,9 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x.float(), self.weight.shape, self.weight, self.eps)
+        cast = torch.is_autocast_enabled("cpu")
+        dtype = torch.get_autocast_dtype("cpu") if cast else torch.float32
+        return _rms_norm(x, self.weight, self.eps, dtype)
 
 
 class Layer(nn.Module):

@@ -3,8 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+
+class _Turn(torch.autograd.Function):
+    """Half-rotation of the first dimensions of a copy; backwards it turns the other way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turned(x, cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        return _turned(grad, cos, -sin), None, None
+
+
+def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    half = cos.shape[-1]
+    a, b = x[..., :half].float(), x[..., half : 2 * half].float()
+    out = x.clone(memory_format=torch.contiguous_format)
+    out[..., :half] = a * cos - b * sin
+    out[..., half : 2 * half] = b * cos + a * sin
+    return out
 
 
 @dataclass(frozen=True)
@@ -16,10 +40,8 @@ class Rotary:
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """Rotate ``x`` [B, T, heads, D] in float32; dimensions from R on stay as they are."""
-        half = self.cos.shape[-1]
-        a, b = x[..., :half].float(), x[..., half : 2 * half].float()
-        turned = [a * self.cos - b * self.sin, b * self.cos + a * self.sin]
-        return torch.cat([*(part.to(x.dtype) for part in turned), x[..., 2 * half :]], dim=-1)
+        turned: torch.Tensor = _Turn.apply(x, self.cos, self.sin)
+        return turned
 
 
 def rotary(length: int, dim: int, theta: float) -> Rotary:
