@@ -94,7 +94,7 @@ def start(serve_file: ServeFile, settings: Settings, phases: Phases) -> None:
     try:
         serve.run(application, name=serve_file.name, route_prefix=serve_file.route_prefix)
     except RuntimeError as failure:
-        raise StartError(f"a deployment did not start. {failure}{_logs()}") from None
+        raise StartError(f"{_reasons(serve_file.name) or failure}{_logs()}") from None
     phases.end("deployments")
     _wait_until_ready(serve_file, settings.local.startup_timeout_s)
     phases.end("warm-up")
@@ -106,6 +106,7 @@ def stop() -> None:
     from ray import serve
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends it at once
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     # Serve's controller is killed while Ray still waits for it, which Ray reports as an error.
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         if ray.is_initialized():
@@ -117,6 +118,18 @@ def _built(serve_file: ServeFile) -> Any:
     from ray._common.utils import import_attr
 
     return import_attr(serve_file.import_path)(serve_file.args)
+
+
+def _reasons(application: str) -> str:
+    """Why deployments did not start: the last line of each one's own message."""
+    from ray import serve
+
+    lines = []
+    for name, status in serve.status().applications[application].deployments.items():
+        message = status.message.strip()
+        if message and status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            lines.append(f"{name} did not start: {message.splitlines()[-1].strip()}")
+    return "\n".join(lines)
 
 
 def _wait_until_ready(serve_file: ServeFile, timeout_s: float) -> None:
