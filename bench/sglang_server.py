@@ -47,7 +47,14 @@ def sglang_server(arguments: dict[str, Any], timeout_s: float = 180.0) -> Iterat
             file.write(_PROGRAM)
         log = open(f"{folder}/log", "w+")  # noqa: SIM115
         server = subprocess.Popen(
-            [sys.executable, program, json.dumps(arguments | {"host": "127.0.0.1", "port": port})],
+            [
+                sys.executable,
+                program,
+                json.dumps(
+                    # Its warm-up sends a picture, which this engine does not take.
+                    arguments | {"host": "127.0.0.1", "port": port, "skip_server_warmup": True}
+                ),
+            ],
             env=environment,
             stdout=log,
             stderr=subprocess.STDOUT,
