@@ -154,6 +154,14 @@ def test_a_text_state_takes_its_towers_from_a_base(training: MtpTraining, checkp
     assert all(torch.equal(main[name], tensor) for name, tensor in stored.items())
 
 
+def test_a_state_of_another_tokenizer_is_not_exported(
+    training: MtpTraining, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="another tokenizer"):
+        export({**training.state(), "tokenizer": "?"}, small(), tmp_path)
+    assert not (tmp_path / "model.safetensors").exists()
+
+
 def test_bad_tensors_are_named() -> None:
     plan = [TensorPlan("a", (2,), 1.0)]
     assert planned({"a": torch.zeros(2)}, plan)["a"].dtype == torch.bfloat16

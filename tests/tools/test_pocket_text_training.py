@@ -200,6 +200,13 @@ def test_steps_learn_and_a_state_goes_on_where_it_was(encoder: ChatEncoder) -> N
         second.restore(broken)
 
 
+def test_some_samples_teach_to_open_and_close_empty_thoughts(encoder: ChatEncoder) -> None:
+    mix = TextMix(encoder, 0, 748)
+    texts = [supervised_text(encoder, mix.make("copy", i))[-1] for i in range(16)]
+    thinking = [i for i, text in enumerate(texts) if text.startswith("<think></think>")]
+    assert thinking == [5]
+
+
 def test_shares_follow_the_weakest_skill(encoder: ChatEncoder) -> None:
     mix = TextMix(encoder, 0, 748)
     mix.accuracy = {"copy": 0.99, "json": 0.5}

@@ -20,6 +20,7 @@ from tools.pocket.init import write_text_files
 from tools.pocket.layout import TensorPlan, audio_tokenizer_plan, main_plan, mtp_plan
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
+from tools.pocket.train.example import ChatEncoder
 from tools.pocket.train.media import AudioRows
 from tools.pocket.train.towers import audio_tokenizer_tensors, vision_tensors
 from tools.pocket.train.vision_model import VisionTrainer
@@ -86,9 +87,14 @@ def state_tensors(
 
 
 def export(state: Mapping[str, Any], spec: PocketSpec, out: Path, base: Path | None = None) -> None:
-    """Write the complete checkpoint directory, text files included."""
+    """Write the complete checkpoint directory, text files included.
+
+    Raises ``ValueError`` when the tokenizer that they are written with is not the trained one.
+    """
     main, mtp, tokenizer = state_tensors(state, spec, base)
     write_text_files(spec, out)
+    if ChatEncoder(out).fingerprint != state["tokenizer"]:
+        raise ValueError(f"the state was trained with another tokenizer than {out} now has")
     save_checkpoint(out, main, mtp, tokenizer)
 
 

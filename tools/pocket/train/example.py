@@ -6,6 +6,7 @@ so the model is trained on exactly the ids it will be asked with.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,12 @@ class ChatEncoder:
 
     def encode(self, text: str) -> list[int]:
         return self.vocabulary.encode(text)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the tokenizer: ids mean something in states of the same one only."""
+        text = self.tokenizer.backend_tokenizer.to_str()
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def count(self, text: str) -> int:
         """Number of tokens of a text."""

@@ -31,7 +31,7 @@ from tools.pocket.train.media import (
     run_tower,
 )
 from tools.pocket.train.run import Job, arguments, optimizer, tune_process
-from tools.pocket.train.text_mix import TextMix
+from tools.pocket.train.text_mix import TextMix, varied
 from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
 from tools.pocket.train.vision_data import MERGE, Labels
@@ -66,7 +66,7 @@ class JointMix(TextMix):
     def make(self, skill: str, index: int, split: Split = "train") -> Example:
         if skill not in MEDIA_SHARES:
             return super().make(skill, index, split)
-        made = sample(skill, split, self.seed, index)
+        made = varied(sample(skill, split, self.seed, index), index)
         media = [self.reader.prepare(medium) for medium in made.media]
         example = self.encoder.example(made, [medium.layout for medium in media])
         example.media = media

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tools.pocket.data.mixture import recall_sample, sample
-from tools.pocket.data.sample import Split
+from tools.pocket.data.sample import Sample, Split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.tokens_recall import Level, tokens_recall
 
@@ -30,6 +30,12 @@ class Reach:
         if self.seen < 30 or mean < 0.93 or self.length >= longest:
             return replace(self, accuracy=mean, seen=self.seen + 1)
         return Reach(min(2 * self.length, longest), mean - 0.08, 1)
+
+
+def varied(made: Sample, index: int) -> Sample:
+    """Every sixteenth sample with thinking on: the model then opens and closes its thoughts
+    itself, without reasoning where the skill has none."""
+    return replace(made, thinking=True) if index % 16 == 5 else made
 
 
 def recall_queries(length: int) -> int:
@@ -63,7 +69,7 @@ class TextMix:
             if rng.random() < 0.4:
                 length = int(FIRST_REACH * (length / FIRST_REACH) ** rng.random())
             return self.recall(index, length, split)
-        return self.encoder.example(sample(skill, split, self.seed, index))
+        return self.encoder.example(varied(sample(skill, split, self.seed, index), index))
 
     def recall(self, index: int, length: int, split: Split) -> Example:
         queries = recall_queries(length)

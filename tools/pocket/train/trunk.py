@@ -6,7 +6,6 @@ and sounds.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -161,15 +160,11 @@ class TrunkTraining:
             "previous": self.previous.state_dict(),
             "mix": self.mix.state(),
             "data": {"pool": self.mixer.pool, "place": self.mixer.place},
-            "tokenizer": self._tokenizer(),
+            "tokenizer": self.mix.encoder.fingerprint,
         }
 
-    def _tokenizer(self) -> str:
-        text = self.mix.encoder.tokenizer.backend_tokenizer.to_str()
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
     def restore(self, state: dict[str, Any]) -> None:
-        if state["tokenizer"] != self._tokenizer():
+        if state["tokenizer"] != self.mix.encoder.fingerprint:
             raise ValueError("the state was trained with another tokenizer")
         self.trunk.load_state_dict(state["trunk"])
         self.previous.load_state_dict(state["previous"])

@@ -126,14 +126,17 @@ class _Combine(torch.autograd.Function):
         used: torch.Tensor,
     ) -> torch.Tensor:
         ctx.save_for_backward(y, weights, place, token, choice, used)
-        return torch.bmm(weights.to(y.dtype)[:, None], _rows(y, place))[:, 0]
+        out = _rows(y, place[:, 0]) * weights[:, :1].to(y.dtype)
+        for k in range(1, place.shape[1]):
+            out.addcmul_(_rows(y, place[:, k]), weights[:, k : k + 1].to(y.dtype))
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         y, weights, place, token, choice, used = ctx.saved_tensors
         slot_weight = weights.flatten()[choice] * used
         grad_y = _rows(grad, token) * slot_weight.to(grad.dtype)[:, None]
-        grad_weights = torch.bmm(_rows(y, place), grad[..., None])[..., 0].to(weights.dtype)
+        grad_weights = (_rows(y, place) * grad[:, None]).sum(-1, dtype=weights.dtype)
         return grad_y, grad_weights, None, None, None, None
 
 
