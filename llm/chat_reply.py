@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 JSON = "application/json"
 
+# Fields of SGLang's request class that steer the engine's insides or replace the prompt.
+INTERNAL_FIELDS = frozenset(
+    {
+        *("input_ids", "rid", "session_id", "session_params", "extra_key", "lora_path"),
+        *("bootstrap_host", "bootstrap_port", "bootstrap_room", "disagg_prefill_dp_rank"),
+        *("routed_dp_rank", "data_parallel_rank", "custom_logit_processor", "custom_params"),
+        *("return_hidden_states", "return_routed_experts", "routed_experts_start_len"),
+        *("images_config", "video_config", "mm_processor_kwargs", "max_dynamic_patch"),
+        *("min_dynamic_patch", "use_audio_in_video"),
+    }
+)
+
 
 async def reply(
     serving: OmniServingChat,
@@ -35,6 +47,11 @@ async def reply(
     A request that is not valid yields OpenAI's error object with status 400 and names the
     offending fields, not their values.
     """
+    refused = _refused_field(body)
+    if refused:
+        yield ReplyHead(400, JSON)
+        yield _error(f"{refused} is not accepted by this server", 400)
+        return
     prompt = ChatPrompt(vocabulary, embeddings, rows)
     try:
         guarded = prompt.guard(body)
@@ -60,6 +77,18 @@ async def reply(
     else:
         yield ReplyHead(200, JSON)
         yield response.model_dump_json().encode()
+
+
+def _refused_field(body: dict[str, Any]) -> str | None:
+    """A field that the request may not hold. A template of the client's own would undo the
+    binding of media by structure."""
+    for name in sorted(INTERNAL_FIELDS & body.keys()):
+        if body[name] is not None:
+            return name
+    arguments = body.get("chat_template_kwargs")
+    if isinstance(arguments, dict) and "chat_template" in arguments:
+        return "chat_template_kwargs.chat_template"
+    return None
 
 
 def _summary(error: ValidationError, most: int = 5) -> str:

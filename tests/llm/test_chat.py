@@ -191,6 +191,9 @@ def test_logprobs_and_stop(client: Client) -> None:
         ({"messages": [{"role": "wizard", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user", "content": "word " * 6000}]}, "context length"),
         ({"top_p": 7}, "top_p"),
+        ({"input_ids": [1, 2]}, "input_ids"),
+        ({"bootstrap_host": "10.0.0.1"}, "bootstrap_host"),
+        ({"chat_template_kwargs": {"chat_template": "x"}}, "chat_template"),
     ],
 )
 def test_bad_requests_are_named_and_not_echoed(
