@@ -27,11 +27,11 @@ from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
 from tools.pocket.train.batches import collate
 from tools.pocket.train.example import ChatEncoder, Example
-from tools.pocket.train.joint import JointTraining, round_tokenizer
+from tools.pocket.train.joint import JointTraining, labelled, round_tokenizer
 from tools.pocket.train.media import places
 from tools.pocket.train.mtp import MtpTraining, walk
 from tools.pocket.train.run import Job
-from tools.pocket.train.vision_model import VisionTrainer
+from tools.pocket.train.vision_model import WIDTH, VisionTrainer
 
 
 def small() -> PocketSpec:
@@ -194,6 +194,25 @@ def test_a_joint_step_reaches_every_part(encoder: ChatEncoder, shown: Sample) ->
     assert not torch.equal(table, joint.audio.embeddings[0].weight)
     kept = [c.embed for c in joint.audio_trainer.tokenizer.quantizer.codebooks]
     assert all(torch.equal(a, b) for a, b in zip(codes, kept, strict=True))
+
+
+def test_a_batch_of_clips_has_labels_without_characters(training: MtpTraining) -> None:
+    watched = sample("watch", "train", 0, 1)
+    (item, *_) = training.reader.prepare(replace(watched.media[0], sound=None)).items
+    assert (item.labels.characters == -1).all()
+    prediction = torch.zeros(item.patches.shape[0], WIDTH)
+    assert 1 < labelled(prediction, item.labels) < 20
+
+
+def test_a_step_with_a_broken_gradient_is_left_out(encoder: ChatEncoder) -> None:
+    joint = JointTraining(encoder, small(), VisionTrainer(small()), AudioTrainer(small()))
+    joint.batches = iter([collate([encoder.example(sample("chat", "train", 0, 0))], 32)] * 2)
+    optim = joint.optimizer(1e-3)
+    before = joint.trunk.head.weight.clone()
+    with torch.no_grad():
+        joint.previous.heads.weight[0, 0] = torch.inf
+    joint.step(0, optim)
+    assert torch.equal(joint.trunk.head.weight, before)
 
 
 def test_frozen_mtp_training_moves_the_draft_layers_only(training: MtpTraining) -> None:

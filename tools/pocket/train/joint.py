@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tools.pocket.data.labels import IGNORE
 from tools.pocket.data.mixture import sample
 from tools.pocket.data.sample import Split
 from tools.pocket.data.voices import CACHE
@@ -182,8 +183,11 @@ def labelled(prediction: torch.Tensor, labels: Labels) -> torch.Tensor:
     """Weighted sum of the label losses of predictions [patches, WIDTH]."""
     found = []
     for name, logits in split(prediction).items():
+        wanted = getattr(labels, name)
+        if (wanted == IGNORE).all():  # a batch of clips has no characters; the mean would be NaN
+            continue
         background = 1.0 if name == "thirds" else BACKGROUND
-        found.append(WEIGHTS[name] * label_loss(logits, getattr(labels, name), background))
+        found.append(WEIGHTS[name] * label_loss(logits, wanted, background))
     return torch.stack(found).sum()
 
 

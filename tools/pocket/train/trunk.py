@@ -6,6 +6,7 @@ and sounds.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -95,7 +96,10 @@ class TrunkTraining:
             self.mix.learn(tally.accuracy(), batch.examples)
         parameters = [p for group in optim.param_groups for p in group["params"]]
         totals["norm"] = float(torch.nn.utils.clip_grad_norm_(parameters, 1.0))
-        optim.step()
+        if math.isfinite(totals["norm"]):
+            optim.step()
+        else:
+            print(f"step {number}: left out, its gradient is not finite", flush=True)
         optim.zero_grad()
         # The bias comes to rest with the learning rate.
         slow = self.balance_step * optim.param_groups[0]["lr"] / optim.defaults["lr"]
