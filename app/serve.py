@@ -52,7 +52,7 @@ class Phases:
 def main(arguments: list[str]) -> int:
     """Run until interrupted; returns the exit status."""
     phases = Phases()
-    signal.signal(signal.SIGTERM, _interrupt)
+    _stop_on_signals()
     try:
         serve_file = read_serve_file(resolve_path(arguments[0] if arguments else "serve.yaml"))
         path = config_path(serve_file.args.get("config"))
@@ -84,6 +84,7 @@ def main(arguments: list[str]) -> int:
 def start(serve_file: ServeFile, settings: Settings, phases: Phases) -> None:
     """Start Ray, Serve and the application, and wait until every stage is ready."""
     started = start_ray(settings.local)
+    _stop_on_signals()  # Ray has put its own handler in place
     from ray import serve
 
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
@@ -185,6 +186,12 @@ def _log_directory() -> str:
 
 def _logs() -> str:
     return f"\nThe logs are in {_log_directory()}."
+
+
+def _stop_on_signals() -> None:
+    """End as Ctrl-C does, also where a shell has told us to ignore it (started with `&`)."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
