@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 
@@ -9,6 +11,12 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments for SGLang's Engine.
 
     ``settings``: the ``llm`` section as plain data, plus ``model_path`` and ``served_name``.
+
+    The family's public implementations disagree about the sliding window. SGLang and transformers
+    let a query see ``sliding_window`` keys to its left and itself; the family's own remote code
+    counts the query among them. The default is the former: it is what serves the published
+    checkpoints in production, and which one they were trained with is not published. With
+    ``window_counts_self`` the engine is given a window of one less.
     """
     mtp = settings["mtp"]
     arguments: dict[str, Any] = {
@@ -51,4 +59,10 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
             # Else the scheduler spins on a core that encoders and gateway could use.
             "sleep_on_idle": True,
         }
+    if settings["window_counts_self"]:
+        config = json.loads((Path(settings["model_path"]) / "config.json").read_text())
+        window = config["sliding_window"] - 1
+        arguments["json_model_override_args"] = json.dumps(
+            {"sliding_window": window, "sliding_window_size": window}
+        )
     return arguments | settings["extra_engine_args"]

@@ -96,6 +96,11 @@ class LlmSettings(Scaling):
     swa_full_tokens_ratio: float = Field(
         default=0.8, gt=0, le=1, description="Tokens in the SWA pool per token in the full pool"
     )
+    window_counts_self: bool = Field(
+        default=False,
+        description="Whether the checkpoint's sliding window counts the query's own key (128 keys "
+        "in all) or not (129); implementations of the family disagree, see llm/arguments.py",
+    )
     mtp: MtpSettings = Field(default=MtpSettings(), description="Multi-token prediction")
     hierarchical_cache: Literal[False] = Field(
         default=False, description="KV tiers below device memory; not available yet"

@@ -28,6 +28,7 @@ SETTINGS: dict[str, Any] = {
     "max_total_tokens": 8192,
     "mem_fraction": None,
     "swa_full_tokens_ratio": 0.25,
+    "window_counts_self": False,
     "mtp": {"enabled": True, "steps": 3},
     "reasoning_parser": "mimo",
     "tool_call_parser": "mimo",

@@ -6,6 +6,8 @@ The checkpoint's window is 32 tokens, so prompts of 20 and 300 tokens stand on b
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from tests.llm.engines import (
     oracle_logprobs,
     random_prompt,
 )
+from tools.pocket.oracle import load_oracle
 
 pytestmark = pytest.mark.engine
 
@@ -138,3 +141,23 @@ def test_equal_text_with_other_rows_shares_no_kv(engines: Engines) -> None:
     assert first != other
     assert again == first
     assert hit >= 88
+
+
+def test_the_window_may_count_the_query_itself(
+    engines: Engines, oracle: Any, pocket_checkpoint: Path, tmp_path: Path
+) -> None:
+    """The oracle of a checkpoint whose window is one less: 32 keys with the query, not 33."""
+    for file in pocket_checkpoint.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    config = json.loads((pocket_checkpoint / "config.json").read_text())
+    config["sliding_window_size"] -= 1
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    narrow = load_oracle(tmp_path)
+    prompt = random_prompt(90, 8)
+    expected = oracle_greedy(narrow, prompt, NEW)
+    assert expected != oracle_greedy(oracle, prompt, NEW)
+    engine = engines.get(mtp=True, window_counts_self=True)
+    for _ in range(2):
+        out = engine.generate(input_ids=prompt, sampling_params=greedy(NEW))
+        assert out["output_ids"] == expected
