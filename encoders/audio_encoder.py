@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from encoders.audio import load_audio_model
 from encoders.batcher import Batcher, BatchLimits
 from encoders.embedding import Embedding, RowsArray, audio_layout
+from encoders.encode_once import Encoded, EncodeOnce
 from encoders.options import AudioEncoderOptions
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class AudioEncoder:
                 "max_seconds": given.max_seconds,
             },
         )
-        self._put = put or (lambda rows: rows)
+        self._once = EncodeOnce(given.cache_bytes, put)
         self._workers = ThreadPoolExecutor(given.mel_threads, thread_name_prefix="audio-prepare")
         limits = BatchLimits(
             max_work=given.max_batch_frames,
@@ -76,26 +78,49 @@ class AudioEncoder:
     async def encode_samples(self, samples: np.ndarray, rate: int, digest: str) -> Embedding:
         """The embedding of float32 samples [channels, n] in -1..1 at `rate` Hz.
 
-        Raises `MediaError` for a rate, channel count or duration out of range and for samples that
-        are no numbers.
+        `digest` must cover the sound as it was sent: equal digests are encoded once. Raises
+        `MediaError` for a rate, channel count or duration out of range and for samples that are no
+        numbers.
         """
-        rows = await self.encode_track(samples, rate)
-        return Embedding("audio", digest, audio_layout(len(rows)), self._put(rows))
+        return await self._once.get(digest, lambda: self._encode_samples(samples, rate, digest))
+
+    async def _encode_samples(self, samples: np.ndarray, rate: int, digest: str) -> Encoded:
+        rows, seconds = await self._encode(samples, rate)
+        return Encoded(Embedding("audio", digest, audio_layout(len(rows)), rows), seconds)
+
+    async def find(self, digest: str) -> Embedding | None:
+        """The cached embedding of a sound, or None: a caller need not decode what is found."""
+        return self._once.find(digest)
 
     async def encode_track(self, samples: np.ndarray, rate: int) -> RowsArray:
         """The rows alone, as a clip's sound track needs them (`compose_video`). Never `put`."""
+        rows, _ = await self._encode(samples, rate)
+        return rows
+
+    async def _encode(self, samples: np.ndarray, rate: int) -> tuple[RowsArray, float]:
+        """Rows and the seconds of work in them."""
         self._model.count_tokens(samples.shape[-1], rate)  # refuses before a thread is taken
         loop = asyncio.get_running_loop()
-        mel = await loop.run_in_executor(self._workers, self._model.preprocess, samples, rate)
-        return await self._batcher.submit(mel, mel.shape[0])
+        mel, seconds = await loop.run_in_executor(self._workers, self._prepare, samples, rate)
+        rows = await self._batcher.submit(mel, mel.shape[0])
+        return rows, seconds + mel.shape[0] * self._batcher.stats.seconds_per_work
+
+    def _prepare(self, samples: np.ndarray, rate: int) -> tuple[torch.Tensor, float]:
+        """The mel frames and how long they took in this thread, without waiting for it."""
+        start = perf_counter()
+        return self._model.preprocess(samples, rate), perf_counter() - start
 
     async def ready(self) -> bool:
         """True: a replica exists only once its model is loaded and warm."""
         return True
 
     async def stats(self) -> dict[str, Any]:
-        """Batch statistics and queued work in mel frames."""
-        return self._batcher.report()
+        """Batch, cache and single-flight statistics, and queued work in mel frames."""
+        return {**self._batcher.report(), **self._once.report()}
+
+    async def check(self) -> None:
+        """Raises `AssertionError` when the cache or the flights are not consistent."""
+        self._once.check()
 
     async def close(self) -> None:
         """Fail what waits and free the threads."""

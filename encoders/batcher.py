@@ -61,6 +61,11 @@ class BatchStats:
     def mean_size(self) -> float:
         return self.items / self.batches if self.batches else 0.0
 
+    @property
+    def seconds_per_work(self) -> float:
+        """Mean time in the forward pass of one unit of work, however full the batches were."""
+        return self.forward_seconds / self.work if self.work else 0.0
+
 
 @dataclass(eq=False)
 class _Entry(Generic[In, Out]):

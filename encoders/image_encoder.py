@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from encoders.batcher import Batcher, BatchLimits
 from encoders.embedding import Embedding, RowsArray, image_layout
+from encoders.encode_once import Encoded, EncodeOnce
 from encoders.options import ImageEncoderOptions
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from encoders.vision.runtime import ClipPlan, Prepared
+    from encoders.vision.runtime import ClipPlan, PixelLimits, Prepared
 
 # Parts of one clip that are prepared or wait for the tower at once: the next part is prepared
 # while one is encoded, and a long clip neither fills the memory nor the queue.
@@ -51,7 +53,7 @@ class ImageEncoder:
         self._options = ImageEncoderOptions.of(options)
         self._runtime = VisionRuntime(checkpoint, self._options)
         self._parse_limits = PixelLimits.parse
-        self._put = put or (lambda rows: rows)
+        self._once = EncodeOnce(self._options.cache_bytes, put)
         self._workers = ThreadPoolExecutor(
             self._options.decode_threads, thread_name_prefix="image-prepare"
         )
@@ -73,13 +75,23 @@ class ImageEncoder:
     ) -> Embedding:
         """The embedding of an encoded image; `options` may hold min_pixels and max_pixels.
 
-        Raises `MediaError` for bad input.
+        `digest` must cover data and options: equal digests are encoded once. Raises `MediaError`
+        for bad input.
         """
         limits = self._parse_limits(options)
+        return await self._once.get(digest, lambda: self._encode_image(data, digest, limits))
+
+    async def _encode_image(self, data: bytes, digest: str, limits: PixelLimits) -> Encoded:
         loop = asyncio.get_running_loop()
-        item = await loop.run_in_executor(self._workers, self._runtime.prepare_image, data, limits)
+        item, seconds = await loop.run_in_executor(self._workers, self._prepare, data, limits)
         rows = await self._batcher.submit(item, item.work)
-        return Embedding("image", digest, image_layout(len(rows)), self._put(rows))
+        seconds += item.work * self._batcher.stats.seconds_per_work
+        return Encoded(Embedding("image", digest, image_layout(len(rows)), rows), seconds)
+
+    def _prepare(self, data: bytes, limits: PixelLimits) -> tuple[Prepared, float]:
+        """The prepared image and how long that took in this thread, without waiting for it."""
+        start = perf_counter()
+        return self._runtime.prepare_image(data, limits), perf_counter() - start
 
     async def encode_frames(
         self,
@@ -123,8 +135,12 @@ class ImageEncoder:
         return True
 
     async def stats(self) -> dict[str, Any]:
-        """Batch statistics and queued work in patches."""
-        return self._batcher.report()
+        """Batch, cache and single-flight statistics, and queued work in patches."""
+        return {**self._batcher.report(), **self._once.report()}
+
+    async def check(self) -> None:
+        """Raises `AssertionError` when the cache or the flights are not consistent."""
+        self._once.check()
 
     async def close(self) -> None:
         """Fail what waits and free the threads."""

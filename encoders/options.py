@@ -18,7 +18,8 @@ class EncoderOptions:
 
     `device`, `dtype`: where the model runs and in which number type. `max_batch_items`,
     `max_wait_ms`: bounds of a batch (see `BatchLimits`). `warm_up`: run once before ready, so that
-    the first request costs the same as the hundredth.
+    the first request costs the same as the hundredth. `cache_bytes`: finished embeddings kept in
+    the replica, 0 = none.
     """
 
     device: str = "cpu"
@@ -26,10 +27,12 @@ class EncoderOptions:
     max_batch_items: int = 16
     max_wait_ms: float = 2.0
     warm_up: bool = True
+    cache_bytes: int = 0
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, DTYPES)
         _at_least("max_batch_items", self.max_batch_items, 1)
+        _at_least("cache_bytes", self.cache_bytes, 0)
         if not 0 <= self.max_wait_ms <= 1000:
             raise ValueError(f"max_wait_ms must be within 0..1000, got {self.max_wait_ms}")
 

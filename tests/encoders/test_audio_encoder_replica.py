@@ -52,7 +52,10 @@ async def test_sounds_are_batched_and_equal_to_single_ones(
         (sound(0.2 + seed / 7, rate, channels, seed), rate)
         for seed, (rate, channels) in enumerate([(24_000, 1), (48_000, 2), (8_000, 1)] * 5)
     ]
-    calls = [encoder.encode_samples(samples, rate, DIGEST) for samples, rate in sounds]
+    calls = [
+        encoder.encode_samples(samples, rate, f"{index:064x}")
+        for index, (samples, rate) in enumerate(sounds)
+    ]
     embeddings = await asyncio.gather(*calls)
     for (samples, rate), embedding in zip(sounds, embeddings, strict=True):
         count = model.count_tokens(samples.shape[1], rate)
@@ -72,11 +75,11 @@ async def test_bad_sounds_harm_no_other(encoder: AudioEncoder) -> None:
     broken = good.copy()
     broken[0, 100] = np.nan
     calls = [
-        encoder.encode_samples(good, 24_000, DIGEST),
-        encoder.encode_samples(broken, 24_000, DIGEST),
-        encoder.encode_samples(good, 3, DIGEST),
-        encoder.encode_samples(sound(31, 8_000), 8_000, DIGEST),
-        encoder.encode_samples(good, 24_000, DIGEST),
+        encoder.encode_samples(good, 24_000, "a" * 64),
+        encoder.encode_samples(broken, 24_000, "b" * 64),
+        encoder.encode_samples(good, 3, "c" * 64),
+        encoder.encode_samples(sound(31, 8_000), 8_000, "d" * 64),
+        encoder.encode_samples(good, 24_000, "e" * 64),
     ]
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results[1:4]:

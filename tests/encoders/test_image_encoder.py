@@ -50,6 +50,10 @@ async def encoder(checkpoint: str) -> AsyncIterator[ImageEncoder]:
     await replica.close()
 
 
+def name(index: int) -> str:
+    return f"{index:064x}"
+
+
 def png(pixels: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
@@ -87,7 +91,8 @@ async def test_concurrent_images_are_batched_and_equal_to_single_ones(
     # case 58
     sizes = [(8 * h, 8 * w) for h in (2, 3, 5) for w in (2, 4, 7)] * 3
     images = [picture(*size, seed) for seed, size in enumerate(sizes)]
-    embeddings = await asyncio.gather(*(encoder.encode_image(png(i), DIGEST) for i in images))
+    calls = [encoder.encode_image(png(image), name(i)) for i, image in enumerate(images)]
+    embeddings = await asyncio.gather(*calls)
     for pixels, embedding in zip(images, embeddings, strict=True):
         assert_rows(embedding.rows, reference(pixels[None]))
     stats = await encoder.stats()
@@ -102,7 +107,7 @@ async def test_bad_images_harm_no_other(encoder: ImageEncoder) -> None:
     noise = io.BytesIO()
     Image.fromarray(picture(64, 64)).save(noise, "JPEG")
     bad = [b"", good[:60], noise.getvalue()[:-400], png(picture(1700, 8)), b"no image"]
-    calls = [encoder.encode_image(data, DIGEST) for data in [good, *bad, good]]
+    calls = [encoder.encode_image(data, name(i)) for i, data in enumerate([good, *bad, good])]
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results[1:-1]:
         assert isinstance(result, MediaError)
@@ -125,7 +130,7 @@ async def test_a_failing_item_in_the_pass_harms_no_other(checkpoint: str) -> Non
 
     encoder._batcher._forward = faulty
     images = [picture(24, 24), picture(16, 16), picture(24, 32)]
-    calls = [encoder.encode_image(png(pixels), DIGEST) for pixels in images]
+    calls = [encoder.encode_image(png(image), name(i)) for i, image in enumerate(images)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert isinstance(results[1], RuntimeError)
     for index in (0, 2):
@@ -243,6 +248,7 @@ def test_options_are_checked() -> None:
         ({"decode_threads": 0}, "decode_threads"),
         ({"max_pixels": 0}, "max_pixels"),
         ({"sink_form": "none"}, "sink_form"),
+        ({"cache_bytes": -1}, "cache_bytes"),
     ):
         with pytest.raises(ValueError, match=message):
             ImageEncoderOptions.of(options)
