@@ -44,6 +44,7 @@ class LLMReplica:
         self._serving = OmniServingChat(manager, self._engine.template_manager)
         self._vocabulary = vocabulary_of(manager.tokenizer, manager.model_config.hf_config)
         self._warm = not settings["warmup"]
+        self._warming = asyncio.Lock()
 
     async def chat(
         self, body: dict[str, Any], embeddings: Sequence[Embedding] = ()
@@ -72,17 +73,21 @@ class LLMReplica:
         forget(root)
 
     async def ready(self) -> bool:
-        """True once the engine generates; the first call also warms the engine up."""
-        if not self._warm:
-            began = time.monotonic()
-            await self._warm_up()
-            self._startup["warm_up"] = time.monotonic() - began
-            self._warm = True
+        """True once the engine generates; the first call warms it up."""
+        async with self._warming:
+            if not self._warm:
+                began = time.monotonic()
+                await self._warm_up()
+                self._startup["warm_up"] = time.monotonic() - began
+                self._warm = True
         return self._alive()
 
-    def check_health(self) -> None:
-        """Raises RuntimeError when an engine process has died (Serve then replaces us)."""
-        if not self._alive():
+    async def check_health(self) -> None:
+        """Raises RuntimeError when an engine process has died (Serve then replaces us).
+
+        Serve asks once before it sends requests to a new replica, which is when it warms up.
+        """
+        if not await self.ready():
             raise RuntimeError("an engine process has died")
 
     def startup(self) -> dict[str, float]:
