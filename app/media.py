@@ -117,6 +117,10 @@ class MediaEncoder:
             ) from None
 
     async def _sound(self, data: bytes, digest: str) -> Embedding:
+        # Asked first, because the replica that decodes is not the one that remembers.
+        found = await _twice(lambda: self._stages.audio.find(digest))
+        if found is not None:
+            return found
         sound = await _twice(lambda: self._stages.video.decode_sound(data))
         return await _twice(
             lambda: self._stages.audio.encode_samples(sound.samples, sound.rate, digest)

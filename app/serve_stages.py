@@ -111,6 +111,10 @@ class ServeAudio(_Calls):
         found: Embedding = await self._call("encode_samples", samples, rate, digest, large=True)
         return found
 
+    async def find(self, digest: str) -> Embedding | None:
+        found: Embedding | None = await self._call("find", digest)
+        return found
+
     async def encode_track(self, samples: Any, rate: int) -> RowsArray:
         rows: RowsArray = await self._call("encode_track", samples, rate, large=True)
         return rows

@@ -69,6 +69,10 @@ class AudioStage(Stage, Protocol):
 
     async def encode_samples(self, samples: Any, rate: int, digest: str) -> Embedding: ...
 
+    async def find(self, digest: str) -> Embedding | None:
+        """The embedding of a sound that need not be decoded again, or None."""
+        ...
+
     async def encode_track(self, samples: Any, rate: int) -> RowsArray:
         """The rows alone, for the sound track of a clip."""
         ...

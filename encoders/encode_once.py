@@ -34,9 +34,9 @@ class EncodeOnce:
 
     async def get(self, digest: str, encode: Callable[[], Awaitable[Encoded]]) -> Embedding:
         """The embedding of `digest`. Raises what `encode` raises, see `SingleFlight`."""
-        found = self.find(digest)
+        found = self._cache.get(digest) if self._cache is not None else None
         if found is not None:
-            return found
+            return self._out(found)
 
         async def compute() -> Embedding:
             encoded = await encode()
@@ -49,8 +49,10 @@ class EncodeOnce:
         return self._out(await self._flights.run(digest, compute))
 
     def find(self, digest: str) -> Embedding | None:
-        """The cached embedding of `digest`, or None."""
-        found = self._cache.get(digest) if self._cache is not None else None
+        """The cached embedding of `digest`, or None, which counts as no miss: `get` follows."""
+        if self._cache is None or digest not in self._cache:
+            return None
+        found = self._cache.get(digest)
         return self._out(found) if found is not None else None
 
     def _out(self, embedding: Embedding) -> Embedding:

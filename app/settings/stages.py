@@ -9,7 +9,18 @@ from pydantic import Field
 from app.settings.base import GIB, MIB, Device, Dtype, Scaling
 
 
-class ImageSettings(Scaling):
+class EncoderSettings(Scaling):
+    """What both encoders have."""
+
+    cache_bytes: int = Field(
+        default=256 * MIB,
+        ge=0,
+        le=1024 * GIB,
+        description="Bytes of finished embeddings kept in each replica; 0 = none",
+    )
+
+
+class ImageSettings(EncoderSettings):
     """The image encoder: decoding limits, device and batches."""
 
     device: Device
@@ -45,7 +56,7 @@ class ImageSettings(Scaling):
     )
 
 
-class AudioSettings(Scaling):
+class AudioSettings(EncoderSettings):
     """The audio encoder: limits, device and batches."""
 
     device: Device

@@ -75,6 +75,13 @@ class FakeImages(Calls):
 
 
 class FakeAudio(Calls):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Embedding] = {}
+
+    async def find(self, digest: str) -> Embedding | None:
+        return self.kept.get(digest)
+
     async def encode_samples(self, samples: Any, rate: int, digest: str) -> Embedding:
         await self.work("encode_samples", (samples.shape, rate))
         count = max(1, round(samples.shape[-1] / rate * 6.25))

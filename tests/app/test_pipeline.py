@@ -63,6 +63,17 @@ async def test_the_same_item_twice_is_encoded_once() -> None:
     assert embeddings[3] is embeddings[4]
 
 
+async def test_a_known_sound_is_not_decoded_again() -> None:  # case 31
+    place = world()
+    await ask(place, chat(audio_part(b"one")))
+    (first,) = place.llm.embeddings[0]
+    place.audio.kept[first.digest] = first
+    await ask(place, chat(audio_part(b"one"), audio_part(b"two")))
+    assert place.llm.embeddings[1][0] is first
+    decoded = [what for method, what in place.video.seen if method == "decode_sound"]
+    assert decoded == [b"one", b"two"]
+
+
 async def test_options_are_part_of_the_identity() -> None:  # case 29
     place = world()
     await ask(place, chat(video_part(fps=1), video_part(fps=2), {**video_part(), "fps": 2}))

@@ -144,6 +144,8 @@ async def test_a_hit_never_transforms_a_sound(audio: str) -> None:
     assert await encoder.encode_samples(samples, 24_000, A) is results[0]
     assert await encoder.find(A) is results[0]
     assert len(prepared) == 1
+    cache = (await encoder.stats())["cache"]
+    assert (cache["hits"], cache["misses"]) == (2, 5)
     # A clip's track has rows of its own and no digest.
     assert len(await encoder.encode_track(samples, 24_000)) == results[0].n_rows
     assert len(prepared) == 2
