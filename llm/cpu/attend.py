@@ -45,6 +45,21 @@ def attend(
     return Part(out[..., :width], lse)
 
 
+def attend_grouped(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: torch.Tensor
+) -> Part:
+    """``attend`` for few rows, reading each key once: the query heads that share a key/value
+    head become rows. ``mask`` [B, 1, (H / G) * n, m], see ``grouped_mask``."""
+    batch, heads, rows, width = q.shape
+    part = attend(q.reshape(batch, k.shape[1], -1, width), k, v, scale, mask=mask)
+    return Part(part.out.reshape(batch, heads, rows, -1), part.lse.reshape(batch, heads, rows))
+
+
+def grouped_mask(allowed: torch.Tensor, sharing: int, dtype: torch.dtype) -> torch.Tensor:
+    """Boolean [B, 1, n, m] -> additive [B, 1, sharing * n, m]; ``sharing`` = H / G."""
+    return additive(allowed, dtype).repeat(1, 1, sharing, 1)
+
+
 def merge(a: Part, b: Part) -> Part:
     """The attention over the union of two disjoint key ranges."""
     lse = torch.logaddexp(a.lse, b.lse)

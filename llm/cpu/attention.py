@@ -17,9 +17,9 @@ from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 
 from llm.cpu.attend import (
     Part,
-    additive,
     apply_sinks,
-    attend,
+    attend_grouped,
+    grouped_mask,
     prefill_full,
     prefill_window,
 )
@@ -35,8 +35,8 @@ MAX_BATCHED_ROWS = 16
 
 @dataclass
 class Gather:
-    """Cache slots of each request's visible keys, padded: ``slots`` [B, m] (in the pool of the
-    layer kind) and ``mask`` [B, 1, n, m], additive."""
+    """Cache slots of each request's visible keys, padded to m and flat: ``slots`` [B * m] (in
+    the pool of the layer kind) and ``mask`` as ``attend_grouped`` takes it."""
 
     slots: torch.Tensor
     mask: torch.Tensor
@@ -128,15 +128,21 @@ class CpuAttentionBackend(AttentionBackend):
         window = layer.sliding_window_size
         gather = plan.gathers.get(window)
         if gather is None:
-            gather = plan.gathers[window] = self._gather(plan, window, q.dtype)
-        batch = len(plan.rows)
-        queries = q.view(batch, -1, *q.shape[1:]).transpose(1, 2)
-        keys = self._key_buffer(layer)[gather.slots].transpose(1, 2)
-        values = self._value_buffer(layer)[gather.slots].transpose(1, 2)
-        part = attend(queries, keys, values, layer.scaling, mask=gather.mask)
+            sharing = layer.tp_q_head_num // layer.tp_k_head_num
+            gather = plan.gathers[window] = self._gather(plan, window, sharing, q.dtype)
+        queries = q.view(len(plan.rows), -1, *q.shape[1:]).transpose(1, 2)
+        keys = self._gathered(gather, self._key_buffer(layer), q)
+        values = self._gathered(gather, self._value_buffer(layer), q)
+        part = attend_grouped(queries, keys, values, layer.scaling, gather.mask)
         return apply_sinks(part, sinks).transpose(1, 2)
 
-    def _gather(self, plan: ForwardPlan, window: int, dtype: torch.dtype) -> Gather:
+    @staticmethod
+    def _gathered(gather: Gather, buffer: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        """[slots of the pool, G, width] -> [B, G, m, width]."""
+        rows = buffer.index_select(0, gather.slots).to(q.dtype)
+        return rows.view(gather.mask.shape[0], -1, *buffer.shape[1:]).transpose(1, 2)
+
+    def _gather(self, plan: ForwardPlan, window: int, sharing: int, dtype: torch.dtype) -> Gather:
         prefix = torch.tensor(plan.prefix).unsqueeze(1)
         n = plan.rows[0]
         if window < 0:
@@ -149,7 +155,7 @@ class CpuAttentionBackend(AttentionBackend):
         if window >= 0:
             allowed &= key >= query - window
         slots = self._slots(plan.pools.unsqueeze(1), positions.clamp(min=0), window)
-        return Gather(slots, additive(allowed.unsqueeze(1), dtype))
+        return Gather(slots.view(-1), grouped_mask(allowed.unsqueeze(1), sharing, dtype))
 
     def _request_by_request(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from llm.cpu import sampling, seeds, slots, speculative
+from llm.cpu import moe, operators, sampling, seeds, slots, speculative
 from llm.version import PINNED_SGLANG
 
 
@@ -101,6 +101,21 @@ def apply_engine() -> None:
 def apply_speculative() -> None:
     """Patch what only the draft worker needs, and what its imports had bound early."""
     apply(_engine_patches() + _speculative_patches())
+
+
+def apply_model() -> None:
+    """Give the model's operators our forms; called when a model's weights are loaded."""
+    from sglang.kernels.fused_op import BaseFusedOp
+    from sglang.srt.layers.layernorm import RMSNorm
+    from sglang.srt.layers.quantization.unquant import UnquantizedFusedMoEMethod
+    from sglang.srt.layers.rotary_embedding.base import RotaryEmbedding
+
+    # The key is the platform's get_dispatch_key_name().
+    BaseFusedOp.register_oot_forward(UnquantizedFusedMoEMethod, moe.forward, "native")
+    BaseFusedOp.register_oot_forward(RMSNorm, operators.rms_norm, "native")
+    BaseFusedOp.register_oot_forward(RotaryEmbedding, operators.rotary, "native")
+    apply([Patch("sglang.srt.layers.moe.topk", "biased_grouped_topk_impl",
+                 operators.one_group_router, wraps=True)])  # fmt: skip
 
 
 def apply(patches: list[Patch]) -> None:

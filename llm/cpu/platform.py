@@ -56,5 +56,10 @@ class CpuEnginePlatform(SRTPlatform, CpuDeviceMixin):
         check_sglang_version()
         apply_engine()
 
+    def post_load_model(self, model: torch.nn.Module) -> None:
+        from llm.cpu.patches import apply_model
+
+        apply_model()
+
     def get_dispatch_key_name(self) -> str:
         return "native"
