@@ -9,6 +9,7 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
 
 from app.deployment import GatewayReplica
 from app.frame_size import size_rule
@@ -34,6 +35,12 @@ STAGES: Mapping[str, str] = {
     "LLM": "llm.deployment:LLMReplica",
 }
 
+# Deployments that remember what they encoded, and how calls find the replica that does.
+ROUTERS: Mapping[str, str] = {
+    "ImageEncoder": "encoders.router.DigestRouter",
+    "AudioEncoder": "encoders.router.DigestRouter",
+}
+
 
 def build(args: dict[str, Any]) -> Application:
     """The application of a settings file: `args["config"]`, else OMNISERVE_CONFIG, else pocket."""
@@ -57,7 +64,10 @@ def build_application(settings: Settings, stages: Mapping[str, str] = STAGES) ->
     }
     handles = [
         serve.deployment(
-            _load(stages[name]), name=name, **sections[name].deployment_options()
+            _load(stages[name]),
+            name=name,
+            **sections[name].deployment_options(),
+            **_routing(name),
         ).bind(*arguments[name])
         for name in sections
     ]
@@ -89,6 +99,12 @@ def identity(settings: Settings, directory: Path) -> str:
     images, audio = settings.images, settings.audio
     how = [images.dtype, images.sink_form, audio.dtype, audio.attention]
     return content_digest(checkpoint_identity(directory), how)
+
+
+def _routing(name: str) -> dict[str, Any]:
+    if name not in ROUTERS:
+        return {}
+    return {"request_router_config": RequestRouterConfig(request_router_class=ROUTERS[name])}
 
 
 def _load(path: str) -> type:
