@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,8 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import yaml
+
+from bench.waiting import free_port, wait_for_ok
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,7 +53,9 @@ def application(config: str | None = None, timeout_s: float = 300.0) -> Iterator
             )
         running = Application(f"http://127.0.0.1:{port}", process, log, 0.0)
         try:
-            _wait(running, start + timeout_s)
+            wait_for_ok(
+                f"{running.url}/ready", process, timeout_s, "the application", running.output
+            )
             running.seconds_to_ready = time.monotonic() - start
             yield running
         finally:
@@ -63,9 +65,7 @@ def application(config: str | None = None, timeout_s: float = 300.0) -> Iterator
 @contextmanager
 def own_serve_file(config: str | None = None) -> Iterator[tuple[Path, int]]:
     """A copy of ``serve.yaml`` with a free port (and ``config``), and that port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     document = yaml.safe_load((ROOT / "serve.yaml").read_text())
     document["http_options"]["port"] = port
     if config is not None:
@@ -74,19 +74,6 @@ def own_serve_file(config: str | None = None) -> Iterator[tuple[Path, int]]:
         path = Path(folder) / "serve.yaml"
         path.write_text(yaml.safe_dump(document))
         yield path, port
-
-
-def _wait(running: Application, deadline: float) -> None:
-    while time.monotonic() < deadline:
-        if running.process.poll() is not None:
-            raise RuntimeError("the application ended:\n" + running.output()[-4000:])
-        try:
-            if httpx.get(f"{running.url}/ready", timeout=10).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.2)
-    raise TimeoutError("the application was not ready in time:\n" + running.output()[-4000:])
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import httpx
+from bench.waiting import free_port, wait_for_ok
 
 # Runs SGLang's server with our engine arguments; its own start method and signal handling.
 _PROGRAM = """
@@ -29,12 +30,7 @@ def sglang_server(arguments: dict[str, Any], timeout_s: float = 180.0) -> Iterat
 
     Raises RuntimeError with the end of its output when it exits, TimeoutError when it is late.
     """
-    import json
-    import tempfile
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = os.environ | {
         "TORCHDYNAMO_DISABLE": "1",
         "OMP_NUM_THREADS": "1",
@@ -62,7 +58,13 @@ def sglang_server(arguments: dict[str, Any], timeout_s: float = 180.0) -> Iterat
         )
         url = f"http://127.0.0.1:{port}"
         try:
-            _wait(url, server, timeout_s, log)
+            wait_for_ok(
+                f"{url}/health",
+                server,
+                timeout_s,
+                "SGLang's server",
+                Path(log.name).read_text,
+            )
             yield url
         finally:
             server.terminate()
@@ -72,18 +74,3 @@ def sglang_server(arguments: dict[str, Any], timeout_s: float = 180.0) -> Iterat
                 os.killpg(server.pid, 9)
                 server.wait()
             log.close()
-
-
-def _wait(url: str, server: subprocess.Popen[bytes], timeout_s: float, log: Any) -> None:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            log.seek(0)
-            raise RuntimeError("SGLang's server ended:\n" + log.read()[-2000:])
-        try:
-            if httpx.get(f"{url}/health", timeout=2).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.25)
-    raise TimeoutError(f"SGLang's server was not healthy after {timeout_s:.0f} s")

@@ -109,6 +109,12 @@ class AudioJob:
         values = {name: float(loss.detach()) for name, loss in losses.items()}
         return {**values, "norm": float(norm), "items": len(batch)}
 
+    def state(self) -> dict[str, Any]:
+        return {"model": self.trainer.state_dict()}
+
+    def restore(self, value: dict[str, Any]) -> None:
+        self.trainer.load_state_dict(value["model"])
+
     def evaluate(self) -> dict[str, float]:
         """Word accuracy (1 - errors / words) on held-out voices and on tones; codes in use."""
         if not self.heldout:
@@ -136,21 +142,7 @@ def main() -> None:
     options = run.arguments("Train the audio tokenizer.", "audio", 1e-3)
     job = AudioJob(PocketSpec())
     optimizer = run.optimizer([job.trainer], options.rate)
-
-    def state() -> dict[str, Any]:
-        return {"model": job.trainer.state_dict()}
-
-    def restore(value: dict[str, Any]) -> None:
-        job.trainer.load_state_dict(value["model"])
-
-    run.Job(
-        lambda number: job.step(number, optimizer),
-        job.evaluate,
-        state,
-        restore,
-        optimizer,
-        options,
-    ).run()
+    run.train(job, optimizer, options)
 
 
 if __name__ == "__main__":

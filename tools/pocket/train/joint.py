@@ -31,7 +31,7 @@ from tools.pocket.train.media import (
     places,
     run_tower,
 )
-from tools.pocket.train.run import Job, arguments, optimizer, tune_process
+from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.text_mix import TextMix, varied
 from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
@@ -219,14 +219,7 @@ def main() -> None:
         training = JointTraining(encoder, spec, vision, audio)
         training.restore(trunk)
     optim = training.optimizer(options.rate)
-    Job(
-        step=lambda number: training.step(number, optim),
-        evaluate=training.evaluate,
-        state=training.state,
-        restore=training.restore,
-        optimizer=optim,
-        options=options,
-    ).run()
+    train(training, optim, options)
 
 
 if __name__ == "__main__":

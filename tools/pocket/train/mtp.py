@@ -19,7 +19,7 @@ from tools.pocket.train.batches import Batch, collate, split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.joint import JointTraining
 from tools.pocket.train.objectives import answer_loss
-from tools.pocket.train.run import Job, arguments, optimizer, tune_process
+from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.trunk import CHECKPOINT
 from tools.pocket.train.vision_model import VisionTrainer
 from tools.pocket.trunk.model import TrunkOutput, compile_norms
@@ -152,14 +152,7 @@ def main() -> None:
         training.restore(torch.load(start, map_location="cpu", weights_only=True))
         print(f"started from {start}", flush=True)
     optim = training.optimizer(options.rate)
-    Job(
-        step=lambda number: training.step(number, optim),
-        evaluate=training.evaluate,
-        state=training.state,
-        restore=training.restore,
-        optimizer=optim,
-        options=options,
-    ).run()
+    train(training, optim, options)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -157,3 +157,29 @@ class Job:
         self.seconds = value["meta"]["seconds"]
         self.items = value["meta"]["items"]
         print(f"resumed {path} at step {self.number}", flush=True)
+
+
+class Training(Protocol):
+    """What a training program builds: its step, its accuracies, and its state as a dict."""
+
+    def step(self, number: int, optimizer: torch.optim.Optimizer) -> dict[str, float]: ...
+
+    def evaluate(self) -> dict[str, float]: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, value: dict[str, Any]) -> None: ...
+
+
+def train(
+    training: Training, optimizer: torch.optim.Optimizer, options: argparse.Namespace
+) -> None:
+    """Run a training until its hours are over or a signal says stop."""
+    Job(
+        step=lambda number: training.step(number, optimizer),
+        evaluate=training.evaluate,
+        state=training.state,
+        restore=training.restore,
+        optimizer=optimizer,
+        options=options,
+    ).run()

@@ -18,7 +18,7 @@ from tools.pocket.spec import PocketSpec
 from tools.pocket.train.batches import Batch, Mixer, collate, split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.objectives import PreviousHeads, Tally, answer_loss
-from tools.pocket.train.run import Job, arguments, optimizer, tune_process
+from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.text_mix import TEXT_SKILLS, TextMix
 from tools.pocket.trunk.init import initialise
 from tools.pocket.trunk.model import Trunk, TrunkOutput, compile_norms
@@ -184,14 +184,7 @@ def main() -> None:
     options = arguments("Train the pocket trunk on text and recall.", "trunk", 2e-3)
     training = TrunkTraining(ChatEncoder(CHECKPOINT), PocketSpec())
     optim = optimizer([training.trunk, training.previous], options.rate)
-    Job(
-        step=lambda number: training.step(number, optim),
-        evaluate=training.evaluate,
-        state=training.state,
-        restore=training.restore,
-        optimizer=optim,
-        options=options,
-    ).run()
+    train(training, optim, options)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,12 @@ class VisionJob:
         values = {name: float(loss.detach()) for name, loss in losses.items()}
         return {**values, "norm": float(norm)}
 
+    def state(self) -> dict[str, Any]:
+        return {"model": self.trainer.state_dict()}
+
+    def restore(self, value: dict[str, Any]) -> None:
+        self.trainer.load_state_dict(value["model"])
+
     def evaluate(self) -> dict[str, float]:
         """Accuracy on the foreground patches of held-out pictures, from the merged rows."""
         if not self.heldout:
@@ -87,21 +93,7 @@ def main() -> None:
     options = run.arguments("Train the vision tower.", "vision", 1.2e-3)
     job = VisionJob(PocketSpec())
     optimizer = run.optimizer([job.trainer], options.rate)
-
-    def state() -> dict[str, Any]:
-        return {"model": job.trainer.state_dict()}
-
-    def restore(value: dict[str, Any]) -> None:
-        job.trainer.load_state_dict(value["model"])
-
-    run.Job(
-        lambda number: job.step(number, optimizer),
-        job.evaluate,
-        state,
-        restore,
-        optimizer,
-        options,
-    ).run()
+    run.train(job, optimizer, options)
 
 
 if __name__ == "__main__":
