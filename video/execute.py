@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import av
 import numpy as np
-from av.video.reformatter import Interpolation, VideoReformatter
 
 from video.head import Video
+from video.picture import Pictures
 from video.plan import Chunk, Run
 
 Write = Callable[[int, np.ndarray], None]
@@ -45,14 +44,13 @@ def decode_chunk(
     video: Video, chunk: Chunk, size: tuple[int, int]
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(slot, uint8 [height, width, 3] view) for every wanted frame of the chunk that decodes."""
-    stored = video.orientation.size(*size)
-    scaler = VideoReformatter()
+    pictures = Pictures(video.orientation.size(*size))
     with video.decoder() as decoder:
         for run in chunk.runs:
             frames = decoder.frames(run.first_packet, run.last_packet)
             for slot, frame in _wanted(video, run, frames):
                 video.source.budget.check()
-                picture = _scaled(scaler, frame, stored)
+                picture = pictures.rgb(frame)
                 if picture is not None:
                     yield slot, video.orientation.apply(picture)
 
@@ -69,15 +67,3 @@ def _wanted(video: Video, run: Run, frames: Iterator[Any]) -> Iterator[tuple[int
             yield slot, frame
         if not slot_of:
             return
-
-
-def _scaled(scaler: VideoReformatter, frame: Any, size: tuple[int, int]) -> np.ndarray | None:
-    """uint8 [height, width, 3] as stored, bilinear; None when libav cannot convert the frame."""
-    height, width = size
-    try:
-        scaled = scaler.reformat(
-            frame, width, height, "rgb24", interpolation=Interpolation.BILINEAR, threads=1
-        )
-    except av.error.FFmpegError:
-        return None
-    return scaled.to_ndarray()
