@@ -145,6 +145,21 @@ def test_the_checkpoint_is_complete_and_small_types(checkpoint: Path) -> None:
     )
 
 
+def test_training_goes_on_from_an_exported_checkpoint(
+    training: MtpTraining, encoder: ChatEncoder, checkpoint: Path, tmp_path: Path
+) -> None:
+    again = JointTraining(encoder, small(), VisionTrainer(small()), AudioTrainer(small()))
+    again.begin_at(checkpoint)
+    export(again.state(), small(), tmp_path)
+    for name in ("model", "model_mtp", "audio_tokenizer/model"):
+        first, second = (load_file(d / f"{name}.safetensors") for d in (checkpoint, tmp_path))
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[key], second[key]) for key in first), name
+    assert again.mixer.pool > 0
+    assert not again.mix.learning_lookup
+    assert len(next(again.batches).examples) > 0
+
+
 def test_a_text_state_takes_its_towers_from_a_base(training: MtpTraining, checkpoint: Path) -> None:
     state = {"trunk": training.trunk.state_dict()}
     with pytest.raises(ValueError, match="no base checkpoint"):

@@ -7,6 +7,7 @@ it never changes again.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from tools.pocket.train.media import (
     run_tower,
 )
 from tools.pocket.train.run import arguments, optimizer, train, tune_process
-from tools.pocket.train.text_mix import TextMix, varied
+from tools.pocket.train.shipped import fill_from
+from tools.pocket.train.text_mix import Reach, TextMix, varied
+from tools.pocket.train.tokens_recall import Level
 from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
 from tools.pocket.train.vision_data import MERGE, Labels
@@ -57,6 +60,9 @@ MEDIA_SHARES = {
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
 TOWER_RATE = 0.5  # of the trunk's learning rate
+# Where a trained checkpoint begins again; it passes the curricula's first levels at once.
+LEVEL, REACH = Level("separated", 512), Reach(1024)
+POOLS = 1 << 16  # more pools than any run takes
 
 
 class JointMix(TextMix):
@@ -100,6 +106,14 @@ class JointTraining(TrunkTraining):
         mix = JointMix(self.mix.encoder, seed, self.mix.vocabulary)
         mix.reader = self.reader
         return mix
+
+    def begin_at(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint's weights, on data that follow from them. See ``shipped``."""
+        fill_from(checkpoint, self.trunk, self.vision.tower, self.audio, self.audio_trainer)
+        self.mix.level, self.mix.reach = LEVEL, REACH
+        digest = hashlib.blake2b((checkpoint / "model.safetensors").read_bytes(), digest_size=2)
+        self.mixer.pool = POOLS * (1 + int.from_bytes(digest.digest(), "little"))
+        self.batches = self._batches()
 
     def train(self, mode: bool) -> None:
         for module in (self.trunk, self.vision, self.audio):
@@ -210,10 +224,13 @@ def round_tokenizer(audio: AudioTrainer) -> None:
 def main() -> None:
     tune_process()
     compile_norms()
-    options = arguments("Train trunk, vision tower and audio encoder together.", "joint", 1e-3)
+    about = "Train trunk, vision tower and audio encoder together."
+    options = arguments(about, "joint", 1e-3, start=True)
     spec, encoder = PocketSpec(), ChatEncoder(CHECKPOINT)
-    if options.state.is_file():
+    if options.state.is_file() or options.start:
         training = JointTraining(encoder, spec, VisionTrainer(spec), AudioTrainer(spec))
+        if not options.state.is_file():
+            training.begin_at(options.start)
     else:
         vision, audio, trunk = start_states(CACHE)
         training = JointTraining(encoder, spec, vision, audio)

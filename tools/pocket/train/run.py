@@ -42,7 +42,9 @@ def tune_process() -> None:
     torch.set_num_threads(1)
 
 
-def arguments(description: str, name: str, rate: float) -> argparse.Namespace:
+def arguments(
+    description: str, name: str, rate: float, *, start: bool = False
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--state", type=Path, default=CACHE / f"{name}.pt", help="state file")
     parser.add_argument("--rate", type=float, default=rate, help="learning rate")
@@ -55,6 +57,10 @@ def arguments(description: str, name: str, rate: float) -> argparse.Namespace:
         help="lower the rate to 5 %% over so many core minutes, write STATE-final.pt and stop; "
         "the state file itself stays as it is, so that training can go on from it",
     )
+    if start:
+        parser.add_argument(
+            "--start", type=Path, help="checkpoint to begin with where there is no state file"
+        )
     return parser.parse_args()
 
 
