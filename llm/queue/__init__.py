@@ -1,0 +1,1 @@
+"""The order of waiting requests in the engine; `policy.py` is pure."""

@@ -1,0 +1,1 @@
+"""Routing chats to the replica that holds their prefix; everything but `serve.py` is pure."""

@@ -1,0 +1,126 @@
+"""Which replica a prompt goes to: weight x matched share - normalised load.
+
+Load is what a new prompt would wait for: uncached tokens queued and running on a replica, never a
+count of requests. It is normalised by the prompt's own length, which puts both terms into the same
+unit (prefills of this prompt): with weight 1 the best score is exactly the least
+`load + uncached tokens`, the shortest wait for the first token. A weight above 1 also counts what
+a hit saves for the requests behind it; see docs/scheduling.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class RoutingPolicy:
+    """`weight`: of the matched share. A replica is overloaded, and asked after all that are not,
+    when its load exceeds both `overload_tokens` and `overload_factor` times the mean.
+    """
+
+    weight: float = 2.0
+    overload_factor: float = 1.5
+    overload_tokens: float = 16_384.0
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"weight must be at least 0, got {self.weight}")
+        if self.overload_factor < 1:
+            # Else every replica may be overloaded at equal loads.
+            raise ValueError(f"overload_factor must be at least 1, got {self.overload_factor}")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a prompt goes, and the tokens of it that are expected to be usable there."""
+
+    slot: int
+    matched: int
+    score: float
+
+
+def scores(policy: RoutingPolicy, tokens: int, matched: npt.ArrayLike, loads: Floats) -> Floats:
+    """Score of every replica, float64 [n], for a prompt of `tokens`."""
+    size = max(1, tokens)
+    return policy.weight * (np.asarray(matched, np.float64) / size) - loads / size
+
+
+def overloaded(policy: RoutingPolicy, loads: Floats) -> npt.NDArray[np.bool_]:
+    """Which replicas are asked after the others, bool [n]; never all of them."""
+    if not loads.size:
+        return np.zeros(0, np.bool_)
+    most = max(policy.overload_tokens, policy.overload_factor * float(loads.mean()))
+    return loads > most
+
+
+def rank(
+    policy: RoutingPolicy,
+    tokens: int,
+    matched: npt.ArrayLike,
+    loads: Floats,
+    ties: npt.NDArray[np.uint64],
+    first: int = 1,
+) -> list[int]:
+    """Indices of the `first` best replicas, best first.
+
+    `matched`: usable tokens, `loads`: tokens, `ties`: a fixed random number of each replica; all
+    [n], replicas that are alive only. Equal scores go to the lower load, then to the lower tie
+    number, so that every router with the same state chooses the same.
+    """
+    if not loads.size:
+        return []
+    score = scores(policy, tokens, matched, loads)
+    skip = overloaded(policy, loads)
+    if skip.any():
+        # Behind all others, in their own order.
+        score = np.where(skip, score - (score.max() - score.min() + 1.0), score)
+    if first == 1:
+        tied = np.flatnonzero(score == score.max())
+        if tied.size > 1:
+            tied = tied[np.lexsort((ties[tied], loads[tied]))]
+        return [int(tied[0])]
+    if first < score.size:
+        # The order within the chosen few, and ties across their border, are settled below.
+        border = np.partition(score, score.size - first)[score.size - first]
+        few = np.flatnonzero(score >= border)
+    else:
+        few = np.arange(score.size)
+    order = few[np.lexsort((ties[few], loads[few], -score[few]))]
+    return [int(index) for index in order[:first]]
+
+
+def tie_numbers(hashes: Sequence[int], digest: int) -> npt.NDArray[np.uint64]:
+    """A number for every replica that depends on its name and the prompt: rendezvous hashing, so
+    that new prompts spread over idle replicas and all routers agree on where each one goes.
+    """
+    mixed = np.array(hashes, np.uint64) ^ np.uint64(digest & (2**64 - 1))
+    mixed *= _MIX
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= _MIX
+    return mixed
+
+
+def choose(
+    policy: RoutingPolicy,
+    tokens: int,
+    matched: Mapping[str, int],
+    loads: Mapping[str, float],
+    digest: int = 0,
+) -> str | None:
+    """The same by name, for few replicas: `loads` names those that are alive; None without any."""
+    from llm.router.slots import Slots
+
+    slots = Slots()
+    for name in loads:
+        slots.add(name)
+    array = np.array(list(loads.values()), np.float64)
+    found = [matched.get(name, 0) for name in loads]
+    order = rank(policy, tokens, found, array, tie_numbers(slots.hashes, digest))
+    return slots.names[order[0]] if order else None

@@ -1,0 +1,165 @@
+"""Scores, ties, overload and the loads of one or several routers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llm.router.loads import Loads
+from llm.router.policy import RoutingPolicy, choose, overloaded, rank, scores, tie_numbers
+from llm.router.slots import Slots
+
+POLICY = RoutingPolicy(weight=2.0, overload_factor=1.5, overload_tokens=1000.0)
+
+
+def naive_order(
+    policy: RoutingPolicy, tokens: int, matched: list[int], loads: list[float], ties: list[int]
+) -> list[int]:
+    """The definition, on a sorted list."""
+    limit = max(policy.overload_tokens, policy.overload_factor * sum(loads) / len(loads))
+
+    def key(i: int) -> tuple[bool, float, float, int]:
+        score = policy.weight * (matched[i] / tokens) - loads[i] / tokens
+        return loads[i] > limit, -score, loads[i], ties[i]
+
+    return sorted(range(len(loads)), key=key)
+
+
+# Whole numbers and a prompt of a power of two: sums in floating point are then exact.
+replicas = st.lists(
+    st.tuples(st.integers(0, 4).map(lambda n: n * 256), st.integers(0, 8).map(lambda n: n * 512.0)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(replicas, st.integers(1, 14), st.integers(0, 2**64 - 1))
+def test_rank_agrees_with_the_sorted_list(
+    state: list[tuple[int, float]], first: int, digest: int
+) -> None:
+    matched, loads = [m for m, _ in state], [load for _, load in state]
+    ties = tie_numbers(list(range(1, len(state) + 1)), digest)
+    found = rank(POLICY, 1024, matched, np.array(loads), ties, first)
+    assert found == naive_order(POLICY, 1024, matched, loads, [int(t) for t in ties])[:first]
+
+
+def test_weight_one_minimises_the_wait_for_the_first_token() -> None:
+    policy = RoutingPolicy(weight=1.0)
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        matched, loads = rng.integers(0, 900, 6), rng.integers(0, 5000, 6).astype(float)
+        best = int(scores(policy, 1000, matched, loads).argmax())
+        assert best == int((loads + 1000 - matched).argmin())
+
+
+def test_nothing_matched_goes_to_the_least_loaded() -> None:
+    assert choose(POLICY, 500, {}, {"a": 30.0, "b": 10.0, "c": 20.0}) == "b"
+
+
+def test_a_favourite_that_is_overloaded_is_passed_over() -> None:
+    loads = {"a": 4000.0, "b": 100.0, "c": 100.0}
+    long = 100_000
+    assert choose(POLICY, long, {"a": 90_000, "b": 10_000}, loads) == "b"
+    # A load below the floor is no overload, however far above the mean.
+    assert choose(POLICY, long, {"a": 90_000}, {"a": 900.0, "b": 0.0, "c": 0.0}) == "a"
+
+
+def test_never_everybody_is_overloaded_and_nobody_means_none() -> None:
+    for loads in ([5000.0] * 4, [0.0, 9e9, 9e9], [1e12]):
+        assert not overloaded(POLICY, np.array(loads)).all()
+    assert choose(POLICY, 100, {"gone": 100}, {}) is None
+    assert rank(POLICY, 100, [], np.zeros(0), np.zeros(0, np.uint64)) == []
+
+
+def test_ties_are_the_same_everywhere_and_spread_new_prompts() -> None:
+    names = [f"replica{i}" for i in range(4)]
+    counts = dict.fromkeys(names, 0)
+    for digest in range(0, 400 * 7919, 7919):
+        one = choose(POLICY, 100, {}, dict.fromkeys(names, 0.0), digest)
+        other = choose(POLICY, 100, {}, dict.fromkeys(reversed(names), 0.0), digest)
+        assert one == other
+        assert one is not None
+        counts[one] += 1
+    assert min(counts.values()) > 60
+
+
+def test_weights_and_factors_are_checked() -> None:
+    with pytest.raises(ValueError, match="weight must be at least 0"):
+        RoutingPolicy(weight=-1)
+    with pytest.raises(ValueError, match="overload_factor must be at least 1"):
+        RoutingPolicy(overload_factor=0.9)
+
+
+def loads_of(*names: str) -> Loads:
+    loads = Loads(Slots())
+    for name in names:
+        loads.add_replica(name)
+    return loads
+
+
+def test_one_router_alone_is_exact() -> None:
+    loads = loads_of("a", "b")
+    loads.sent("a", "r1", 500, now=1.0)
+    loads.sent("a", "r2", 300, now=2.0)
+    loads.sent("b", "r3", 50, now=2.0)
+    assert list(loads.values) == [800, 50]
+    loads.prefilled("r1")
+    loads.prefilled("r1")
+    loads.prefilled("unknown")
+    assert list(loads.values) == [300, 50]
+    # A retry moves a request.
+    loads.sent("b", "r2", 300, now=3.0)
+    assert list(loads.values) == [0, 350]
+    loads.check()
+
+
+def test_reports_bring_routers_together() -> None:
+    one, two = loads_of("a"), loads_of("a")
+    one.sent("a", "r1", 500, now=1.0)
+    two.sent("a", "r2", 300, now=1.5)
+    for router in (one, two):
+        router.reported("a", 800, measured_at=2.0)
+        assert router.load("a") == 800
+        router.check()
+    two.sent("a", "r3", 40, now=2.5)
+    assert (one.load("a"), two.load("a")) == (800, 840)
+    one.prefilled("r1")
+    assert one.load("a") == 300
+    # An older report that arrives late changes nothing.
+    one.reported("a", 5, measured_at=1.0)
+    assert one.load("a") == 300
+    for router in (one, two):
+        router.reported("a", 340, measured_at=3.0)
+        assert router.load("a") == 340
+        router.check()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("sent", "prefilled", "reported", "drop")),
+            st.sampled_from("abc"),
+            st.integers(0, 5),
+            st.integers(0, 1000),
+        ),
+        max_size=40,
+    )
+)
+def test_loads_stay_consistent(history: list[tuple[str, str, int, int]]) -> None:
+    loads = loads_of(*"abc")
+    for now, (kind, replica, request, tokens) in enumerate(history):
+        if kind == "sent":
+            loads.sent(replica, str(request), tokens, float(now))
+        elif kind == "prefilled":
+            loads.prefilled(str(request))
+        elif kind == "reported":
+            loads.reported(replica, float(tokens), now - 0.5)
+        else:
+            loads.drop_replica(replica)
+            loads.add_replica(replica)
+        loads.check()
+        assert (loads.values >= 0).all()
