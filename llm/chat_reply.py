@@ -15,6 +15,7 @@ from encoders.embedding import Embedding
 from llm.chat import OmniServingChat
 from llm.prompt import ChatPrompt, Vocabulary
 from llm.reply import ReplyHead
+from llm.rows import LeasedRows
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +40,7 @@ async def reply(
     vocabulary: Vocabulary,
     body: dict[str, Any],
     embeddings: Sequence[Embedding],
-    rows: Sequence[torch.Tensor],
+    rows: Sequence[torch.Tensor | LeasedRows],
     rid: str,
 ) -> AsyncIterator[ReplyHead | bytes]:
     """Validate, generate, and yield a ReplyHead followed by the HTTP body.

@@ -8,15 +8,14 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from encoders.embedding import Embedding, RowsArray
+from encoders.embedding import Embedding
+from encoders.store import RowsReader
 from llm.arguments import engine_arguments
 from llm.reply import ReplyHead
 from llm.request_ids import forget, root_of
-
-if TYPE_CHECKING:
-    import torch
+from llm.rows import opened
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +23,8 @@ logger = logging.getLogger(__name__)
 class LLMReplica:
     """An engine and its chat handler; constructed in the replica's event loop thread.
 
-    ``settings``: the ``llm`` section of the configuration as plain data, plus ``model_path``
-    and ``served_name``.
+    ``settings``: the ``llm`` section of the configuration as plain data, plus ``model_path``,
+    ``served_name`` and ``store`` (StoreOptions, or None: rows then come by value alone).
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -38,6 +37,7 @@ class LLMReplica:
 
         imported = time.monotonic()
         self._settings = settings
+        self._rows = RowsReader(settings.get("store"))
         self._engine = engine.start(engine_arguments(settings))
         self._startup = {"imports": imported - began, "engine": time.monotonic() - imported}
         manager = self._engine.tokenizer_manager
@@ -52,18 +52,21 @@ class LLMReplica:
         """Answer one OpenAI chat request.
 
         ``body``: the request, media parts replaced by ``{"type": "media", "index": k}``;
-        ``embeddings[k]`` has the rows. Yields a ReplyHead, then the HTTP body in pieces: SSE
-        events or one JSON document. Leaving early aborts the request in the engine.
+        ``embeddings[k]`` has the rows or refers to them. Yields a ReplyHead, then the HTTP body in
+        pieces: SSE events or one JSON document. Leaving early aborts the request in the engine.
+        Raises RowsLost before anything else when rows are gone: they must be encoded again.
         """
         from llm.chat_reply import reply
 
-        rows = [await _tensor(e.rows) for e in embeddings]
+        leases = await self._rows.open_all(embeddings)
         rid = uuid.uuid4().hex
         try:
+            rows = [opened(lease) for lease in leases]
             async for piece in reply(self._serving, self._vocabulary, body, embeddings, rows, rid):
                 yield piece
         finally:
             self._abort(rid)
+            self._rows.close(leases)
 
     def _abort(self, root: str) -> None:
         """End whatever of the request still runs; nothing does after a complete answer."""
@@ -130,9 +133,3 @@ class LLMReplica:
         engine = self.__dict__.pop("_engine", None)
         if engine is not None and not sys.is_finalizing():
             engine.shutdown()
-
-
-async def _tensor(rows: Any) -> torch.Tensor:
-    """Rows by value or by reference, as a tensor that shares their memory."""
-    array: RowsArray = rows if isinstance(rows, RowsArray) else await rows
-    return array.tensor()

@@ -18,6 +18,7 @@ def register() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+    from llm import handover
     from llm.request_ids import next_part
     from llm.version import check_sglang_version
 
@@ -37,6 +38,7 @@ def register() -> None:
         next_part,
         HookType.REPLACE,
     )
+    handover.register()
 
 
 def _import_processors(original: Any, package_name: str, overwrite: bool = False) -> None:

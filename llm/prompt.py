@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from encoders.embedding import Embedding, Modality, Special, Text
+from llm.rows import LeasedRows, Run, SharedRows, pick
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +62,7 @@ class MediaSpan:
 
     modality: Modality
     offsets: tuple[tuple[int, int], ...]
-    rows: torch.Tensor
+    rows: torch.Tensor | SharedRows
     identity: bytes
 
 
@@ -71,7 +72,7 @@ class ChatPrompt:
 
     vocabulary: Vocabulary
     embeddings: Sequence[Embedding]
-    rows: Sequence[torch.Tensor]
+    rows: Sequence[torch.Tensor | LeasedRows]
     spans: list[MediaSpan] = field(default_factory=list)
     _nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     _literals: list[str] = field(default_factory=list)
@@ -178,7 +179,7 @@ class ChatPrompt:
     def _expand(self, index: int, ids: list[int]) -> None:
         embedding, rows = self.embeddings[index], self.rows[index]
         offsets: dict[Modality, list[tuple[int, int]]] = {}
-        picked: dict[Modality, list[torch.Tensor]] = {}
+        picked: dict[Modality, list[Run]] = {}
         row = 0
         for segment in embedding.layout:
             if isinstance(segment, Special):
@@ -187,7 +188,7 @@ class ChatPrompt:
                 ids += self.vocabulary.encode(segment.text)
             elif segment.count:
                 offsets.setdefault(segment.modality, []).append((len(ids), segment.count))
-                picked.setdefault(segment.modality, []).append(rows[row : row + segment.count])
+                picked.setdefault(segment.modality, []).append((row, segment.count))
                 row += segment.count
                 ids += [self.vocabulary.pads[segment.modality]] * segment.count
         for modality, runs in offsets.items():
@@ -195,7 +196,7 @@ class ChatPrompt:
                 MediaSpan(
                     modality,
                     tuple(runs),
-                    _concatenate(picked[modality]),
+                    pick(rows, picked[modality]),
                     _identity(embedding, modality),
                 )
             )
@@ -218,14 +219,6 @@ def vocabulary_of(tokenizer: Any, config: Any) -> Vocabulary:
 
 def _pattern(tokens: frozenset[str]) -> re.Pattern[str]:
     return re.compile("|".join(re.escape(t) for t in sorted(tokens, key=len, reverse=True)))
-
-
-def _concatenate(parts: list[torch.Tensor]) -> torch.Tensor:
-    if len(parts) == 1:
-        return parts[0]
-    import torch
-
-    return torch.cat(parts)
 
 
 def _identity(embedding: Embedding, modality: Modality) -> bytes:

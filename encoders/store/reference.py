@@ -68,6 +68,10 @@ class Lease:
             raise ValueError("the lease is closed")
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
+    def fileno(self) -> int:
+        """The open descriptor, which stays ours."""
+        return self._descriptor
+
     def rows(self) -> RowsArray:
         """The rows as read-only memory of the file; they outlive the lease."""
         memory = mmap.mmap(self._descriptor, self.size, prot=mmap.PROT_READ)

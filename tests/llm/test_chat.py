@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from encoders.embedding import Embedding, Rows, RowsArray, Special
+from encoders.embedding import Embedding, Rows, RowsArray, Special, Text
+from encoders.store import RowsLost, RowsRef, StoreOptions
 from llm.deployment import LLMReplica
 from llm.reply import ReplyHead
 from tests.llm.engines import SETTINGS, Engines
@@ -35,12 +37,19 @@ def loop() -> Any:
 
 
 @pytest.fixture(scope="module")
-def replica(engines: Engines, pocket_checkpoint: Path, loop: Any) -> LLMReplica:
+def replica(
+    engines: Engines,
+    pocket_checkpoint: Path,
+    loop: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> LLMReplica:
     """The replica class around the engine that the other tests use."""
     engines.close()
+    store = StoreOptions(str(tmp_path_factory.mktemp("store") / "omniserve-test"), 1 << 20)
 
     async def build() -> LLMReplica:
-        replica = LLMReplica(SETTINGS | {"model_path": str(pocket_checkpoint)})
+        settings = SETTINGS | {"model_path": str(pocket_checkpoint), "store": store}
+        replica = LLMReplica(settings)
         assert await replica.ready()
         return replica
 
@@ -218,6 +227,43 @@ def test_a_broken_embedding_fails_alone(client: Client) -> None:
     status, error = client.fail([broken], messages=picture_question(0))
     assert status == 500
     assert "8 embedding rows for 9 positions" in error["message"]
+    assert content(client.ask())
+
+
+def test_rows_by_reference_answer_as_rows_by_value(client: Client) -> None:
+    store = client.replica._rows.store
+    assert store is not None
+    layout = (
+        Special("<|mimo_video_start|>"),
+        *(Text("00:00"), Special("<|vision_start|>"), Rows("video", 4), Special("<|vision_end|>")),
+        *(Special("<|mimo_audio_start|>"), Rows("audio", 2), Special("<|mimo_audio_end|>")),
+        *(Text("00:01"), Special("<|vision_start|>"), Rows("video", 4), Special("<|vision_end|>")),
+        Special("<|mimo_video_end|>"),
+    )
+    clip = Embedding("video", "c" * 64, layout, image(40, n=10).rows)
+    question = {"messages": picture_question(0, 1), "logprobs": True, "max_tokens": 4}
+    for more in ({}, {"n": 2}):
+        by_value = client.ask([image(41), clip], **question, **more)
+        # Other digests: the prefix cache must not answer.
+        renamed = [replace(e, digest=e.digest[::-1][:-1] + "7") for e in (image(41), clip)]
+        kept = [store.put(e, 1.0) for e in renamed]
+        assert all(isinstance(e.rows, RowsRef) for e in kept if e)
+        by_reference = client.ask([e for e in kept if e], **question, **more)
+        assert by_reference["choices"] == by_value["choices"]
+    assert client.ask([image(42), clip], **question)["choices"] != by_value["choices"][:1]
+    report = client.replica._rows.report()
+    assert (report["leases"], report["leased_bytes"]) == (0, 0)
+
+
+def test_rows_that_were_evicted_are_asked_for_again(client: Client) -> None:
+    store = client.replica._rows.store
+    assert store is not None
+    kept = store.put(image(43), 1.0)
+    assert kept is not None
+    Path(kept.rows.path).unlink()
+    with pytest.raises(RowsLost):
+        client.ask([kept], messages=picture_question(0))
+    assert client.replica._rows.report()["leases"] == 0
     assert content(client.ask())
 
 
