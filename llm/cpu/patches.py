@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from llm.cpu import moe, operators, sampling, seeds, slots, speculative
+from llm.cpu import host_pool, moe, operators, sampling, seeds, slots, speculative
 from llm.version import PINNED_SGLANG
 
 
@@ -75,6 +75,22 @@ def _engine_patches() -> list[Patch]:
     ]  # fmt: skip
 
 
+def _host_pool_patches() -> list[Patch]:
+    pools = "sglang.srt.mem_cache.pool_host"
+    return [
+        Patch(f"{pools}.common", "alloc_with_host_register", host_pool.allocate),
+        Patch(f"{pools}.base", "HICACHE_HOST_MEMORY_RESERVE_BYTES", host_pool.RESERVE_BYTES),
+        Patch(f"{pools}.mha", "MHATokenToKVPoolHost.load_to_device_per_layer",
+              host_pool.load_layer),
+        Patch(f"{pools}.mha", "MHATokenToKVPoolHost.backup_from_device_all_layer",
+              host_pool.store_layers),
+        Patch(f"{pools}.mha", "AsymmetricMHATokenToKVPoolHost.load_to_device_per_layer",
+              host_pool.load_layer),
+        Patch(f"{pools}.mha", "AsymmetricMHATokenToKVPoolHost.backup_from_device_all_layer",
+              host_pool.store_layers),
+    ]  # fmt: skip
+
+
 def _speculative_patches() -> list[Patch]:
     return [
         Patch(_EAGLE, "default_tree_mask_mode", _chain_mask_mode),
@@ -95,7 +111,7 @@ def apply_engine() -> None:
     register_attention_backend("torch_native")(create)
     torch.cuda.synchronize = _nothing
     torch.cuda.empty_cache = _nothing
-    apply(_engine_patches())
+    apply(_engine_patches() + _host_pool_patches())
 
 
 def apply_speculative() -> None:
