@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from tools.pocket.data.sample import Stream
-from tools.pocket.data.voices import RATE, TAKES, VoiceClips, sentence
+from tools.pocket.data.voices import RATE, VoiceClips, sentence
 from tools.pocket.data.words import SPOKEN
 
 
@@ -28,8 +28,9 @@ def chord_voice(stream: Stream) -> VoiceClips:
 @cache
 def _voice() -> VoiceClips:
     """Clips laid out as ``tools.pocket.data.voices.record`` lays them out."""
-    texts = [word for word in SPOKEN for _ in range(TAKES)]
-    clips = [chord(word, i % TAKES) for i, word in enumerate(texts)]
+    takes = 3
+    texts = [word for word in SPOKEN for _ in range(takes)]
+    clips = [chord(word, i % takes) for i, word in enumerate(texts)]
     for i in range(3):
         texts.append(sentence(Stream("train", "sentence", 0, i)))
         clips.append(np.concatenate([chord(word) for word in texts[-1].split()]))

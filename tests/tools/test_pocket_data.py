@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 from collections.abc import Callable
 
 import numpy as np
@@ -227,12 +226,20 @@ def test_beeps_are_as_many_as_the_answer() -> None:
         assert np.count_nonzero(np.diff(on.astype(int)) == 1) == len(sound.words)
 
 
-def test_speech_and_fonts_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(RuntimeError, match="Debian package espeak-ng"):
-        voices.speak("one", "en-us+m1", 150, 50)
+def test_fonts_say_what_to_install() -> None:
     with pytest.raises(RuntimeError, match=r"install .*fonts-liberation"):
         fonts.font("NoSuchFont.ttf", 20)
+
+
+def test_espeak_has_every_voice_and_its_speed() -> None:
+    names = (*voices.voice_names("train"), *voices.voice_names("heldout"))
+    for name in names[::9]:
+        slow, fast = (voices.speak("seven", name, speed, 50) for speed in (110, 200))
+        assert 0.1 * 24_000 < len(fast) < len(slow) < 1.5 * 24_000
+        assert abs(len(slow) - len(voices.speak("seven", name, 110, 50))) < 240
+    assert not np.array_equal(*(voices.speak(w, names[0], 150, 50)[:2000] for w in ("one", "six")))
+    with pytest.raises(ValueError, match="no voice 'nobody'"):
+        voices.speak("one", "nobody", 150, 50)
 
 
 def test_recall_is_answerable_and_as_long_as_asked() -> None:

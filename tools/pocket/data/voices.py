@@ -3,29 +3,29 @@
 python -m tools.pocket.data.voices [--cache DIR]
 
 One file for each voice: ``VOICE.npz`` with int16 samples of all its clips end to end at 24 kHz,
-clip boundaries, and each clip's text. Needs the program espeak-ng (Debian package espeak-ng).
+clip boundaries, and each clip's text.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import os
-import shutil
-import subprocess
-import wave
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from tools.pocket.data.espeak import synthesise
 from tools.pocket.data.sample import Split, Stream, stream
 from tools.pocket.data.words import COLOURS, DIGITS, SHAPES, SIZES, SPOKEN, SPOKEN_CORE
 
 RATE = 24_000
 CACHE = Path(os.environ.get("OMNISERVE_POCKET_CACHE", "~/.cache/omniserve-pocket")).expanduser()
-TAKES = 3  # clips of each word for each voice, at other speeds and pitches
+TAKES: dict[Split, int] = {"train": 8, "heldout": 3}  # clips of each word for each voice
+# Words per minute and pitch (0 to 99) of a clip. Training goes past what is asked for.
+SPEEDS: dict[Split, tuple[int, int]] = {"train": (90, 230), "heldout": (110, 210)}
+PITCHES: dict[Split, tuple[int, int]] = {"train": (10, 95), "heldout": (25, 75)}
 SENTENCES = 60
 
 ACCENTS = (
@@ -72,10 +72,10 @@ class VoiceClips:
             found.setdefault(text, []).append(i)
         return found
 
-    @property
-    def sentences(self) -> range:
+    @cached_property
+    def sentences(self) -> list[int]:
         """Indices of the clips that are sentences."""
-        return range(len(SPOKEN) * TAKES, len(self.texts))
+        return [i for i, text in enumerate(self.texts) if " " in text]
 
 
 def sentence(rng_stream: Stream) -> str:
@@ -95,18 +95,9 @@ def sentence(rng_stream: Stream) -> str:
 
 
 def speak(text: str, voice: str, speed: int, pitch: int) -> np.ndarray:
-    """int16 [n] at 24 kHz, silence trimmed. Raises ``RuntimeError`` where espeak-ng is missing."""
-    program = shutil.which("espeak-ng")
-    if program is None:
-        raise RuntimeError("speech needs espeak-ng: install the Debian package espeak-ng")
-    command = [program, "-v", voice, "-s", str(speed), "-p", str(pitch), "--stdout", text]
-    result = subprocess.run(command, capture_output=True, check=True)
-    with wave.open(io.BytesIO(result.stdout)) as file:
-        rate = file.getframerate()
-        # The length in the header of a streamed file is a placeholder: read what is there.
-        data = result.stdout[44:]
-    samples = np.frombuffer(data[: len(data) // 2 * 2], "<i2").astype(np.float32)
-    return _trim(_resample(samples, rate)).astype(np.int16)
+    """int16 [n] at 24 kHz, silence trimmed. Raises ``ValueError`` for an unknown voice."""
+    samples, rate = synthesise(text, voice, speed, pitch)
+    return _trim(_resample(samples.astype(np.float32), rate)).astype(np.int16)
 
 
 def _resample(samples: np.ndarray, rate: int) -> np.ndarray:
@@ -125,13 +116,14 @@ def _trim(samples: np.ndarray) -> np.ndarray:
     return np.clip(samples[max(loud[0] - edge, 0) : loud[-1] + edge], -32768, 32767)
 
 
-def record(voice: str, seed: int = 0) -> VoiceClips:
-    """Speak all words and some sentences with one voice (about 200 calls of espeak-ng)."""
+def record(voice: str, split: Split, seed: int = 0) -> VoiceClips:
+    """Speak all words and some sentences with one voice."""
     source = stream("train", f"voice/{voice}", seed, 0)
     rng = source.rng
-    texts = [word for word in SPOKEN for _ in range(TAKES)]
+    texts = [word for word in SPOKEN for _ in range(TAKES[split])]
     texts += [sentence(source.fork(str(i))) for i in range(SENTENCES)]
-    clips = [speak(text, voice, rng.randint(110, 210), rng.randint(25, 75)) for text in texts]
+    speeds, pitches = SPEEDS[split], PITCHES[split]
+    clips = [speak(text, voice, rng.randint(*speeds), rng.randint(*pitches)) for text in texts]
     edges = np.cumsum([0, *(len(clip) for clip in clips)])
     return VoiceClips(np.concatenate(clips), edges, tuple(texts))
 
@@ -150,11 +142,11 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=CACHE)
     folder = parser.parse_args().cache / "voices"
     folder.mkdir(parents=True, exist_ok=True)
-    voices = (*voice_names("train"), *voice_names("heldout"))
-    for number, voice in enumerate(voices, start=1):
+    voices = [(v, split) for split in TAKES for v in voice_names(split)]
+    for number, (voice, split) in enumerate(voices, start=1):
         path = folder / f"{voice}.npz"
         if not path.is_file():
-            clips = record(voice)
+            clips = record(voice, split)
             partial = path.with_suffix(".part.npz")
             np.savez(partial, samples=clips.samples, edges=clips.edges, texts=clips.texts)
             partial.replace(path)

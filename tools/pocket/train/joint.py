@@ -32,7 +32,8 @@ from tools.pocket.train.media import (
     places,
     run_tower,
 )
-from tools.pocket.train.run import arguments, optimizer, train, tune_process
+from tools.pocket.train.muon import MuonAdamW
+from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
 from tools.pocket.train.text_mix import Reach, TextMix, varied
 from tools.pocket.train.tokens_recall import Level
@@ -166,15 +167,15 @@ class JointTraining(TrunkTraining):
             self._examples = media | super().heldout_examples()
         return self._examples
 
-    def optimizer(self, rate: float) -> torch.optim.AdamW:
-        """AdamW over everything but the audio tokenizer; the tower at a lower rate."""
+    def optimizer(self, rate: float) -> MuonAdamW:
+        """Over everything but the audio tokenizer; the tower at a lower rate."""
         own = [self.trunk, self.previous, self.audio, self.row_head]
         groups = [
-            {**group, "scale": scale}
+            {**group, "scale": scale * group["scale"]}
             for modules, scale in ((own, 1.0), ([self.vision], TOWER_RATE))
-            for group in optimizer(modules, rate).param_groups
+            for group in parameter_groups(modules)
         ]
-        return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)
+        return MuonAdamW([group for group in groups if group["params"]], rate)
 
     def state(self) -> dict[str, Any]:
         return super().state() | {

@@ -18,6 +18,7 @@ from tools.pocket.train.audio_model import AudioTrainer
 from tools.pocket.train.batches import Batch, collate, split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.joint import JointTraining
+from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.objectives import answer_loss
 from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.trunk import CHECKPOINT
@@ -49,7 +50,7 @@ class MtpTraining(JointTraining):
                 module.requires_grad_(False)
             self.trunk.mtp.requires_grad_(True)
 
-    def optimizer(self, rate: float) -> torch.optim.AdamW:
+    def optimizer(self, rate: float) -> MuonAdamW:
         return super().optimizer(rate) if self.joint else optimizer([self.trunk.mtp], rate)
 
     def draft_ids(self, ids: torch.Tensor) -> torch.Tensor:

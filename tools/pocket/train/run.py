@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 
 from tools.pocket.data.voices import CACHE
+from tools.pocket.train.muon import MuonAdamW
 
 # The page faults of memory that glibc gives back and takes again cost up to 30 % of a step.
 TUNABLES = ":".join(
@@ -28,6 +30,10 @@ TUNABLES = ":".join(
     }.items()
 )
 SAVE_SECONDS = 240.0
+HIDDEN = re.compile(r"\b(attention|attn|self_attn|mlp|fc1|fc2|eh_proj)\.")  # names of parameters
+ROUTER = re.compile(r"\bmlp\.gate$")
+DECAY = 0.03
+MUON_SCALE = 1.5  # of the learning rate
 EVALUATE_SECONDS = 100.0  # of processor time, like all durations that are counted here
 
 
@@ -64,14 +70,22 @@ def arguments(
     return parser.parse_args()
 
 
-def optimizer(modules: Iterable[nn.Module], rate: float) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only."""
-    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": 0.03},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+def parameter_groups(modules: Iterable[nn.Module]) -> list[dict[str, Any]]:
+    """Trainable parameters for ``MuonAdamW``: hidden matrices, other matrices, the rest."""
+    named = [(n, p) for m in modules for n, p in m.named_parameters() if p.requires_grad]
+    hidden = [p for n, p in named if p.ndim >= 2 and HIDDEN.search(n) and not ROUTER.search(n)]
+    taken = set(map(id, hidden))
+    others = [p for _, p in named if id(p) not in taken]
+    return [
+        {"params": hidden, "weight_decay": DECAY, "muon": True, "scale": MUON_SCALE},
+        {"params": [p for p in others if p.ndim >= 2], "weight_decay": DECAY, "scale": 1.0},
+        {"params": [p for p in others if p.ndim < 2], "scale": 1.0},
     ]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)
+
+
+def optimizer(modules: Iterable[nn.Module], rate: float) -> MuonAdamW:
+    """Muon for hidden matrices, AdamW for the rest; weight decay on matrices only."""
+    return MuonAdamW([group for group in parameter_groups(modules) if group["params"]], rate)
 
 
 def save_atomically(value: Any, path: Path) -> None:
