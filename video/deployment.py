@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from video.clip import Clip, SizeOf, Sound
+from video.held import HeldFiles
+from video.long_clip import Begin, Cut, DecodePart, DecodeSoundPart, LongClip, Part, SoundPart
 from video.options import DecoderOptions
 from video.pool import WorkerPool
-from video.protocol import Job
+from video.protocol import Job, Work
+from video.sampling import SamplingOptions
 
 
 class VideoDecoder:
@@ -32,6 +35,7 @@ class VideoDecoder:
         self._options = DecoderOptions.of(options)
         self._limits = self._options.limits()
         self._size_of = size_of
+        self._files = HeldFiles()
         self._pool = WorkerPool(self._options.workers, self._options.max_waiting)
 
     async def ready(self) -> bool:
@@ -48,8 +52,7 @@ class VideoDecoder:
         that cannot work, DecoderBusy and DecoderCrashed when another replica might do better.
         """
         self._limits.check_bytes(len(data))
-        defaults = self._options.sampling()
-        options = defaults.updated(sampling or {}, self._limits.sampled_frames)
+        options = self._sampling(sampling)
         return await self._pool.run(
             Job(
                 size=len(data),
@@ -63,6 +66,48 @@ class VideoDecoder:
             data,
         )
 
+    async def begin_clip(
+        self, data: Any, token: str, sampling: Mapping[str, object] | None = None
+    ) -> Clip | LongClip:
+        """A short clip as `decode_clip` gives it; of a long one the plan, to be asked for in parts.
+
+        data: the file as bytes or as a uint8 array. token: names these bytes; a replica that had
+        them of late takes no other copy.
+        """
+        options = self._sampling(sampling)
+        cut = Cut(self._options.part_frames)
+        work = Begin(token, options, self._size_of, cut, self._options.chunks)
+        return await self._on_file(data, token, work)
+
+    async def decode_part(
+        self,
+        data: Any,
+        token: str,
+        sampling: Mapping[str, object] | None,
+        size: tuple[int, int],
+        part: Part,
+    ) -> Clip:
+        """The frames of one part of a long clip; the first three arguments as they began it."""
+        options = self._sampling(sampling)
+        work = DecodePart(token, options, size, part, self._options.chunks)
+        return await self._on_file(data, token, work)
+
+    async def decode_sound_part(self, data: Any, token: str, part: SoundPart) -> Sound:
+        """The sound of one part of a long clip."""
+        return await self._on_file(data, token, DecodeSoundPart(token, part))
+
+    async def _on_file(self, data: Any, token: str, work: Work) -> Any:
+        view = memoryview(data).cast("B")
+        self._limits.check_bytes(view.nbytes)
+        held = await self._files.get(token, view)
+        result = await self._pool.run(Job(held.size, self._limits, None, work=work), held)
+        if isinstance(result, LongClip) or token in self._files:
+            self._files.keep(token, held)
+        return result
+
+    def _sampling(self, wishes: Mapping[str, object] | None) -> SamplingOptions:
+        return self._options.sampling().updated(wishes or {}, self._limits.sampled_frames)
+
     async def decode_sound(self, data: bytes) -> Sound:
         """The sound of an audio or video file, from its own first sample on. Raises as above."""
         self._limits.check_bytes(len(data))
@@ -70,6 +115,7 @@ class VideoDecoder:
 
     def close(self) -> None:
         """Ends the worker processes at once."""
+        self._files.clear()
         self._pool.close()
 
     def __del__(self) -> None:

@@ -20,6 +20,8 @@ class DecoderOptions:
     """Files that may queue in the replica beyond those."""
     chunks: int = 1
     """Chunks a clip is cut into, decoded on as many threads of its worker."""
+    part_frames: int = 64
+    """Frames of a part of a long clip; clips with no more are handed on whole."""
     timeout_s: float = 300.0
     """Seconds that one file may take, waiting not counted."""
     max_file_bytes: int = 1 << 30
@@ -37,7 +39,7 @@ class DecoderOptions:
     max_frames: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("max_waiting", 0), ("chunks", 1)):
+        for name, least in (("workers", 1), ("max_waiting", 0), ("chunks", 1), ("part_frames", 2)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value}")

@@ -70,6 +70,11 @@ def read_index(source: Source, stream: int) -> PacketIndex:
     return PacketIndex(pts, dts, duration, position, size, key.astype(bool), discard.astype(bool))
 
 
+def seeks(container: Any) -> bool:
+    """Whether seeking in this container leads where it should."""
+    return container.format.name.split(",")[0] in SEEKABLE
+
+
 class PacketReader:
     """Reads ranges of packets by number, in any order; cheapest when they ascend.
 
@@ -123,7 +128,7 @@ class PacketReader:
                 yield number, packet
 
     def _can_seek(self) -> bool:
-        return self._container.format.name.split(",")[0] in SEEKABLE
+        return seeks(self._container)
 
     def _identity(self, number: int) -> tuple[int, int, int]:
         index = self._index

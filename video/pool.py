@@ -87,7 +87,9 @@ class WorkerProcess:
         if self._process is not None:
             self._process.kill()
 
-    def run(self, job: Job, data: bytes | memoryview, cancelled: threading.Event) -> Any:
+    def run(
+        self, job: Job, data: bytes | memoryview | shared.Held, cancelled: threading.Event
+    ) -> Any:
         """Sends a job, waits for the reply and returns its Clip or Sound.
 
         Raises MediaError when the file is refused or overruns its budget and Cancelled when the
@@ -165,7 +167,7 @@ class WorkerPool:
         """Returns once every process has started. Raises DecoderCrashed when one cannot."""
         await asyncio.shield(asyncio.wrap_future(self._started))
 
-    async def run(self, job: Job, data: bytes | memoryview) -> Any:
+    async def run(self, job: Job, data: bytes | memoryview | shared.Held) -> Any:
         """The job's Clip or Sound. Never blocks the event loop; leaving early stops the work.
 
         A job whose process dies is tried once more, on a new process: the second death is the
@@ -189,7 +191,9 @@ class WorkerPool:
         with self._lock:
             self._pending -= 1
 
-    def _run(self, job: Job, data: bytes | memoryview, cancelled: threading.Event) -> Any:
+    def _run(
+        self, job: Job, data: bytes | memoryview | shared.Held, cancelled: threading.Event
+    ) -> Any:
         worker = self._idle.get()
         try:
             for _ in range(2):

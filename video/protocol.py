@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recvfds, sendfds
-from typing import Literal
+from typing import Any, Literal
 
 from video import shared
-from video.clip import SizeOf
+from video.clip import Allocate, SizeOf
 from video.limits import Limits
 from video.sampling import SamplingOptions
+
+Work = Callable[[Any, Allocate], Any]
+"""What a process does with a file: (Source, allocate) -> anything that pickles."""
 
 READY = b"ready"
 CANCEL = b"cancel"
@@ -30,6 +33,8 @@ class Job:
     sound: bool = True
     chunks: int = 1
     threads: int = 1
+    work: Work | None = None
+    """Something else than a clip or its sound; the fields from `options` on then say nothing."""
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,22 @@ def create(size: int) -> int:
     return descriptor
 
 
-def share(data: bytes | memoryview) -> int:
+class Held:
+    """A copy of some bytes in anonymous memory, for as long as this object lives."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self.descriptor = share(data)
+        self.size = memoryview(data).nbytes
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+def share(data: bytes | memoryview | Held) -> int:
     """A descriptor of anonymous memory that holds a copy of the bytes."""
+    if isinstance(data, Held):
+        return os.dup(data.descriptor)
     descriptor = create(0)
     view = memoryview(data).cast("B")
     at = 0

@@ -74,6 +74,8 @@ def _reply(
 def _work(job: Job, data: memoryview, channel: Channel, arena: shared.Arena) -> Any:
     budget = Budget(job.limits.decode_seconds, channel.poll)
     source = Source(data, job.limits, budget)
+    if job.work is not None:
+        return job.work(source, arena.allocate)
     if job.options is None:
         return decode_sound(source, arena.allocate)
     return decode_clip(

@@ -17,6 +17,7 @@ from tests.video import faults
 from tests.video.clips import CLOSED, Clip, Track, numbers, sound_file
 from video.deployment import VideoDecoder
 from video.errors import DecoderBusy, DecoderCrashed, MediaError
+from video.long_clip import LongClip
 from video.options import DecoderOptions
 
 CLIP = Clip(options=CLOSED, track=Track(1.0, 0.5)).encode()
@@ -275,3 +276,28 @@ def test_the_replicas_module_is_light():
     check = "import video.deployment, sys; print({'av', 'torch', 'PIL'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
     assert found.stdout.strip() == "set()"
+
+
+async def test_a_long_clip_in_parts(plain):
+    data = Clip(200, options=CLOSED, track=Track(7.0, 0.5)).encode()
+    long = VideoDecoder({"workers": 2, "part_frames": 50})
+    try:
+        sampling = {"fps": 1000}
+        whole = await long.decode_clip(data, sampling)
+        plan = await long.begin_clip(np.frombuffer(data, np.uint8), "token", sampling)
+        assert isinstance(plan, LongClip)
+        assert plan.size == whole.frames.shape[1:3]
+        parts = await asyncio.gather(
+            *(long.decode_part(data, "token", sampling, plan.size, p) for p in plan.parts)
+        )
+        assert len(parts) >= 3
+        assert np.array_equal(np.concatenate([p.frames for p in parts]), whole.frames)
+        sound = await long.decode_sound_part(data, "token", plan.sound[0])
+        assert sound.samples.shape[1] >= 6 * 48000
+        short = await long.begin_clip(CLIP, "other")
+        assert numbers(short.frames) == [0, 8, 16, 25, 33, 42, 50, 59]
+        assert len(long._files) == 1
+        with pytest.raises(MediaError, match="no audio or video file"):
+            await long.begin_clip(b"no clip", "third")
+    finally:
+        long.close()

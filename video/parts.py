@@ -1,0 +1,174 @@
+"""Long clips in parts: a plan first, then any part by itself, by any worker.
+
+A part is a stretch of the chosen frames, cut where a run of decoding ends, so that next to nothing
+is decoded twice. Its key names its pixels: two parts with one key are equal, whatever files they
+come from. So what was once made of a part can be had again without decoding, also for the same
+recording with a later end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from video.clip import Allocate, Clip, SizeOf, Sound, assemble, frame_size
+from video.decode import decode_clip
+from video.execute import decode_chunks
+from video.head import Video, open_video
+from video.long_clip import SOUND_MARGIN, Cut, LongClip, Part, SoundPart
+from video.part_keys import PartKeys
+from video.plan import Run, plan_chunks, plan_runs
+from video.probe import AudioTrack, probe
+from video.sampling import Sampling, SamplingOptions, sample
+from video.sound import decode_track
+from video.source import Source
+from video.webp import is_webp
+
+OPEN_CLIPS = 2
+"""Clips whose index a worker process remembers."""
+
+
+def begin_clip(
+    source: Source,
+    allocate: Allocate = np.zeros,
+    *,
+    token: str,
+    options: SamplingOptions,
+    size_of: SizeOf | None = None,
+    cut: Cut | None = None,
+    sound: bool = True,
+    chunks: int = 1,
+) -> Clip | LongClip:
+    """A short clip decoded, a long one planned. `token` names the bytes. Raises as `decode_clip`.
+
+    Pictures that are not read by libav are never cut.
+    """
+    cut = cut or Cut()
+    if not is_webp(source.data):
+        opened = _open(source, token)
+        sampling = sample(opened.video.timeline, options)
+        if len(sampling.indices) > cut.part_frames:
+            return _plan(opened, sampling, size_of, cut, sound)
+    return decode_clip(
+        source, options, size_of, sound=sound, chunks=chunks, threads=chunks, allocate=allocate
+    )
+
+
+def decode_part(
+    source: Source,
+    allocate: Allocate = np.zeros,
+    *,
+    token: str,
+    options: SamplingOptions,
+    size: tuple[int, int],
+    part: Part,
+    chunks: int = 1,
+) -> Clip:
+    """The frames of one part, with their times; none when the file is damaged there. Pairs are
+    completed as in a whole clip."""
+    opened = _open(source, token)
+    sampling = _section(sample(opened.video.timeline, options), part.first, part.count)
+    frames = allocate((len(sampling.indices), *size, 3), "uint8")
+    kept = np.zeros(len(sampling.indices), bool)
+
+    def write(slot: int, frame: np.ndarray) -> None:
+        frames[slot] = frame
+        kept[slot] = True
+
+    runs = plan_runs(opened.video.timeline, sampling.indices)
+    decode_chunks(opened.video, plan_chunks(runs, opened.video.index, chunks), size, write, chunks)
+    duration = opened.video.timeline.duration
+    if not kept.any():
+        none = len(kept)
+        return Clip(frames[:0], sampling.times[:0], sampling.sampled_fps, duration, None, none)
+    return assemble(frames, kept, sampling, duration)
+
+
+def decode_sound_part(
+    source: Source, allocate: Allocate = np.zeros, *, token: str, part: SoundPart
+) -> Sound:
+    """The sound of one part, margins included; shorter, or empty, where the track ends before."""
+    opened = _open(source, token)
+    assert opened.audio is not None
+    start = part.start - part.lead
+    return decode_track(
+        source,
+        opened.audio,
+        opened.video.timeline.start + start,
+        allocate,
+        seconds=part.lead + part.seconds + SOUND_MARGIN,
+    )
+
+
+@dataclass(frozen=True)
+class _Opened:
+    video: Video
+    audio: AudioTrack | None
+
+
+_opened: OrderedDict[str, _Opened] = OrderedDict()
+
+
+def _open(source: Source, token: str) -> _Opened:
+    """The clip's index and clock, from memory if this process had it of late."""
+    found = _opened.pop(token, None)
+    if found is None:
+        head = probe(source)
+        found = _Opened(open_video(source, head), head.audio)
+    # Everything is read through the call's own source: it has the budget.
+    found = replace(found, video=replace(found.video, source=source))
+    _opened[token] = found
+    while len(_opened) > OPEN_CLIPS:
+        _opened.popitem(last=False)
+    return found
+
+
+def _plan(
+    opened: _Opened, sampling: Sampling, size_of: SizeOf | None, cut: Cut, sound: bool
+) -> LongClip:
+    video = opened.video
+    total = len(sampling.indices)
+    size = frame_size(size_of, total, video.height, video.width, video.source.limits)
+    runs = plan_runs(video.timeline, sampling.indices)
+    keys = PartKeys(video, size)
+    parts = []
+    for first, stop in cut_parts(runs, cut.part_frames):
+        section = _section(sampling, first, stop - first)
+        own = plan_runs(video.timeline, section.indices)
+        parts.append(Part(first, stop - first, keys.pictures(own)))
+    heard: tuple[SoundPart, ...] = ()
+    if sound and opened.audio is not None and opened.audio.codec is not None:
+        end = float(sampling.times[-1]) + 1 / sampling.sampled_fps
+        heard = tuple(
+            SoundPart(start, cut.sound_seconds, keys.sound(opened.audio, start, cut.sound_seconds))
+            for start in range(0, int(np.ceil(end)), cut.sound_seconds)
+        )
+    return LongClip(
+        sampling.times, size, sampling.sampled_fps, video.timeline.duration, tuple(parts), heard
+    )
+
+
+def cut_parts(runs: list[Run], frames: int) -> list[tuple[int, int]]:
+    """(first slot, slot behind the last) of each part.
+
+    A part ends with the run in which it reaches `frames` slots, unless that leaves an odd number:
+    pairs of frames stay together. After half as many slots again it ends at once. Cuts depend on
+    what is before them alone, so that a clip with a later end has the same ones.
+    """
+    ends = {run.slots[-1] + 1 for run in runs}
+    total = runs[-1].slots[-1] + 1
+    cuts, first = [], 0
+    for stop in range(2, total + 1, 2):
+        length = stop - first
+        late = length >= frames + frames // 2 - 1
+        if stop == total or late or (length >= frames and stop in ends):
+            cuts.append((first, stop))
+            first = stop
+    return cuts
+
+
+def _section(sampling: Sampling, first: int, count: int) -> Sampling:
+    where = slice(first, first + count)
+    return Sampling(sampling.indices[where], sampling.times[where], sampling.sampled_fps)
