@@ -11,12 +11,17 @@ from app.media import MediaEncoder
 from app.pipeline import Pipeline
 from app.settings import Settings
 from app.stages import Stages
+from encoders.store import StoreOptions
 
 
 def make_gateway(
-    settings: Settings, model: dict[str, Any], identity: str, stages: Stages
+    settings: Settings,
+    model: dict[str, Any],
+    identity: str,
+    stages: Stages,
+    store: StoreOptions | None = None,
 ) -> Gateway:
-    """The gateway over any stages."""
+    """The gateway over any stages; `store` as in `MediaEncoder`."""
     gateway, processor = settings.gateway, model.get("processor_config") or {}
     media = MediaEncoder(
         stages,
@@ -26,6 +31,7 @@ def make_gateway(
         interleave=int(processor.get("video_audio_interleave_length") or 0),
         max_item_bytes=gateway.max_media_bytes,
         timeout_s=gateway.media_timeout_s,
+        store=store,
     )
     pipeline = Pipeline(
         stages,

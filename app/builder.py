@@ -25,6 +25,7 @@ from app.settings import (
     read_model_config,
 )
 from encoders.digest import content_digest
+from encoders.store import StoreOptions
 
 # Deployment name: where its class is. The classes' modules are light; heavy imports happen in
 # their replicas.
@@ -55,7 +56,8 @@ def build_application(settings: Settings, stages: Mapping[str, str] = STAGES) ->
     model = read_model_config(settings)
     check_model(settings, model)
     directory = checkpoint_directory(settings)
-    arguments = stage_arguments(settings, model, str(directory))
+    store = settings.embeddings.store()
+    arguments = stage_arguments(settings, model, str(directory), store)
     sections = {
         "ImageEncoder": settings.images,
         "AudioEncoder": settings.audio,
@@ -74,21 +76,29 @@ def build_application(settings: Settings, stages: Mapping[str, str] = STAGES) ->
     ingress = serve.ingress()(GatewayReplica)
     gateway = serve.deployment(ingress, name="Gateway", **settings.gateway.deployment_options())
     application: Application = gateway.bind(
-        settings.model_dump(), model, identity(settings, directory), *handles
+        settings.model_dump(), model, identity(settings, directory), store, *handles
     )
     return application
 
 
 def stage_arguments(
-    settings: Settings, model: Mapping[str, Any], directory: str
+    settings: Settings,
+    model: Mapping[str, Any],
+    directory: str,
+    store: StoreOptions | None = None,
 ) -> dict[str, tuple[Any, ...]]:
     """The constructor arguments of every stage's class: plain data, and a rule for frame sizes."""
     served_name = settings.model.served_name
-    llm = {**settings.llm.model_dump(), "model_path": directory, "served_name": served_name}
+    llm = {
+        **settings.llm.model_dump(),
+        "model_path": directory,
+        "served_name": served_name,
+        "store": store,
+    }
     size_of = size_rule(model, OptionRules.of(settings, model).frame_pixels)
     return {
-        "ImageEncoder": (directory, settings.images.model_dump()),
-        "AudioEncoder": (directory, settings.audio.model_dump()),
+        "ImageEncoder": (directory, settings.images.model_dump() | {"store": store}),
+        "AudioEncoder": (directory, settings.audio.model_dump() | {"store": store}),
         "VideoDecoder": (settings.video.model_dump(), size_of),
         "LLM": (llm,),
     }

@@ -10,13 +10,15 @@ from app.assemble import make_gateway
 from app.gateway import Gateway
 from app.serve_stages import serve_stages
 from app.settings import Settings
+from encoders.store import StoreOptions
 
 
 class GatewayReplica:
     """What Serve runs as the ingress deployment.
 
     `settings` and `model` are plain data (the settings file, the checkpoint's config.json), so that
-    every replica sees what was checked at start-up; `identity` names the checkpoint.
+    every replica sees what was checked at start-up; `identity` names the checkpoint, `store` where
+    a node keeps its embeddings.
     """
 
     def __init__(
@@ -24,13 +26,16 @@ class GatewayReplica:
         settings: dict[str, Any],
         model: dict[str, Any],
         identity: str,
+        store: StoreOptions | None,
         images: DeploymentHandle,
         audio: DeploymentHandle,
         video: DeploymentHandle,
         llm: DeploymentHandle,
     ) -> None:
         stages = serve_stages(images, audio, video, llm)
-        self._gateway = make_gateway(Settings.model_validate(settings), model, identity, stages)
+        self._gateway = make_gateway(
+            Settings.model_validate(settings), model, identity, stages, store
+        )
 
     def __serve_build_asgi_app__(self) -> Gateway:
         """Called by `serve.ingress()` once the replica is constructed."""

@@ -1,4 +1,4 @@
-"""The HTTP gateway: OpenAI's chat endpoint, the model list, and two health checks.
+"""The HTTP gateway: OpenAI's chat endpoint, the model list, health checks and statistics.
 
 A plain ASGI application; it imports neither torch nor a decoder nor the engine.
 """
@@ -41,6 +41,7 @@ class Gateway:
             "/v1/models": ("GET", self._models),
             "/health": ("GET", self._health),
             "/ready": ("GET", self._ready),
+            "/stats": ("GET", self._stats),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,6 +124,11 @@ class Gateway:
 
     async def _health(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"status": "alive"})
+
+    async def _stats(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
+        stats = await self._pipeline.stats()
+        stats["gateway"]["chats"] = self._chats
+        await send_json(send, 200, stats)
 
     async def _ready(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         stages = await self._pipeline.ready(self._settings.ready_timeout_s)

@@ -1,26 +1,36 @@
-"""From media items to embeddings: fetch, digest, encode, all items of a request at once.
+"""From media items to embeddings: fetch, digest, look up, encode, all items of a request at once.
 
-An item that occurs twice in a request is fetched once and encoded once. The first failure cancels
-the rest of the request's work.
+An item that occurs twice in a request is fetched once; one that is in the node's store goes to the
+engine undecoded; one that several requests wait for is decoded and encoded once. The first failure
+cancels the rest of the request's work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from app.chat import MediaItem
 from app.errors import ApiError, bad_request
 from app.inline import Fetches, read_item
 from app.item_options import ItemOptions, OptionRules
-from app.stages import BadMedia, StageDied, Stages
+from app.stages import BadMedia, RowsGone, StageDied, StageError, Stages
 from encoders.digest import media_digest
 from encoders.embedding import Embedding
+from encoders.single_flight import SingleFlight
+from encoders.store import Lease, RowsLost, RowsReader, StoreOptions
+from encoders.store.watch import Watch
 from encoders.video_layout import compose_video
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
+# Encodes of an item whose rows are evicted each time before they can be read.
+_VALUE_TRIES = 3
 # Hashing more bytes than this happens in a thread.
 _HASH_IN_PLACE = 1 << 20
 
@@ -39,7 +49,7 @@ class MediaEncoder:
 
     `identity` names the checkpoint and how it is run: it is part of every digest, so that two
     models never share an embedding. `interleave` is the family's rule for a clip's sound, see
-    `encoders.video_layout`.
+    `encoders.video_layout`. `store`: the node's store; None = every item is encoded.
     """
 
     def __init__(
@@ -52,6 +62,7 @@ class MediaEncoder:
         interleave: int = 0,
         max_item_bytes: int,
         timeout_s: float,
+        store: StoreOptions | None = None,
     ) -> None:
         self._stages = stages
         self._fetcher = fetcher
@@ -60,15 +71,25 @@ class MediaEncoder:
         self._interleave = interleave
         self._max_item_bytes = max_item_bytes
         self._timeout_s = timeout_s
+        self._reader = RowsReader(store)
+        self._flights: SingleFlight[Embedding] = SingleFlight(BadMedia)
+        self._watch = Watch(store, self._reader.store, self._flights)
+        self._adoptions: set[asyncio.Task[None]] = set()
 
-    async def encode(self, items: Sequence[MediaItem]) -> list[Embedding]:
-        """The embeddings of `items`, in order. Raises `ApiError` or `StageError`."""
+    async def encode(self, items: Sequence[MediaItem], by_value: bool = False) -> list[Embedding]:
+        """The embeddings of `items`, in order. Raises `ApiError` or `StageError`.
+
+        Their rows are references where the store keeps them, which pin nothing: `by_value` is for
+        requests whose references were evicted before the engine had opened them.
+        """
         if not items:
             return []
+        self._watch.start()
+        find = self._value if by_value else self._item
         try:
             async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as group:
                 work = _Work(group)
-                tasks = [group.create_task(self._item(item, work)) for item in items]
+                tasks = [group.create_task(find(item, work)) for item in items]
         except BaseExceptionGroup as failures:
             raise _first(failures) from None
         except TimeoutError:
@@ -100,21 +121,54 @@ class MediaEncoder:
             return media_digest(kind, data, options, self._identity)
         return await asyncio.to_thread(media_digest, kind, data, options, self._identity)
 
+    async def _value(self, item: MediaItem, work: _Work) -> Embedding:
+        """An item's embedding with its rows as an array."""
+        for _ in range(_VALUE_TRIES):
+            embedding = await self._item(item, work)
+            try:
+                rows = await self._reader.open(embedding)
+            except RowsLost:
+                work.encodes.pop(embedding.digest, None)
+                continue
+            if isinstance(rows, Lease):
+                array = rows.rows()
+                self._reader.close([rows])
+                return replace(embedding, rows=array)
+            return replace(embedding, rows=rows)
+        raise RowsGone("embedding store", "rows are evicted faster than they can be read")
+
     async def _encode(
         self, item: MediaItem, data: bytes, digest: str, options: ItemOptions
     ) -> Embedding:
+        found = self._find(digest)
+        if found is not None:
+            return found
         try:
-            if item.modality == "image":
-                return await _twice(
-                    lambda: self._stages.images.encode_image(data, digest, options.encode)
-                )
-            if item.modality == "audio":
-                return await self._sound(data, digest)
-            return await self._clip(data, digest, options)
+            return await self._flights.run(
+                digest, lambda: self._compute(item.modality, data, digest, options)
+            )
         except BadMedia as failure:
             raise bad_request(
                 f"{item.where}: {failure.reason}", code="invalid_media", param=item.where
             ) from None
+
+    def _find(self, digest: str) -> Embedding | None:
+        store = self._reader.store
+        return store.get(digest) if store is not None else None
+
+    async def _compute(
+        self, modality: str, data: bytes, digest: str, options: ItemOptions
+    ) -> Embedding:
+        """Raises `BadMedia` or `StageError`."""
+        if modality == "image":
+            return await _twice(
+                lambda: self._stages.images.encode_image(data, digest, options.encode)
+            )
+        if modality == "audio":
+            return await self._sound(data, digest)
+        # Another node's store may have it: that of the replica which is asked for this digest.
+        found = await _twice(lambda: self._stages.images.find(digest))
+        return found or await self._clip(data, digest, options)
 
     async def _sound(self, data: bytes, digest: str) -> Embedding:
         # Asked first, because the replica that decodes is not the one that remembers.
@@ -127,6 +181,7 @@ class MediaEncoder:
         )
 
     async def _clip(self, data: bytes, digest: str, options: ItemOptions) -> Embedding:
+        began = time.perf_counter()
         clip = await _twice(lambda: self._stages.video.decode_clip(data, options.decode))
         sound = clip.sound
         try:
@@ -148,7 +203,32 @@ class MediaEncoder:
             raise _first(failures) from None
         vision, grid = seen.result()
         rows = heard.result() if heard else None
-        return compose_video(digest, clip.times, grid, vision, rows, interleave=self._interleave)
+        composed = compose_video(
+            digest, clip.times, grid, vision, rows, interleave=self._interleave
+        )
+        return await self._keep_clip(composed, time.perf_counter() - began)
+
+    async def _keep_clip(self, clip: Embedding, seconds: float) -> Embedding:
+        """Put a clip into this node's store, and let the node that is asked for it know."""
+        store = self._reader.store
+        kept = await asyncio.to_thread(store.put, clip, seconds) if store is not None else None
+        if kept is None:
+            return clip
+        adoption = asyncio.create_task(self._offer(kept))
+        self._adoptions.add(adoption)
+        adoption.add_done_callback(self._adoptions.discard)
+        return kept
+
+    async def _offer(self, kept: Embedding) -> None:
+        try:
+            await self._stages.images.adopt(kept)
+        except StageError as failure:  # the clip is only encoded once more on another node
+            logger.info("a clip was not adopted: %s", failure)
+
+    def report(self) -> dict[str, Any]:
+        """Encodes in flight, leases and the store's counters, as plain data."""
+        flights = {"single_flight": self._flights.report()}
+        return {**flights, **self._reader.report(), "violations": self._watch.violations}
 
 
 async def _twice(call: Callable[[], Awaitable[T]]) -> T:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from app.chat import parse_chat
+from app.chat import ParsedChat, parse_chat
 from app.errors import ApiError, bad_request, overloaded, quoted
 from app.media import MediaEncoder
 from app.reply import Reply, open_reply
-from app.stages import BadMedia, StageDied, StageError, StageFull, Stages
+from app.stages import BadMedia, RowsGone, Stage, StageDied, StageError, StageFull, Stages
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +45,34 @@ class Pipeline:
         self._check_model(body)
         chat = parse_chat(body, self._max_items)
         try:
-            async with asyncio.timeout_at(deadline):
-                embeddings = await self._media.encode(chat.items)
-            return await open_reply(lambda: self._stages.llm.chat(chat.body, embeddings), deadline)
+            try:
+                return await self._answer(chat, deadline)
+            except RowsGone as failure:
+                logger.info("%s; encoding again", failure)
+                return await self._answer(chat, deadline, by_value=True)
         except StageError as failure:
             raise self._failed(failure) from failure
         except BadMedia as failure:
             raise bad_request(failure.reason, code="invalid_media") from None
         except TimeoutError:
             raise ApiError(504, "the request took longer than it may", code="timeout") from None
+
+    async def _answer(self, chat: ParsedChat, deadline: float, by_value: bool = False) -> Reply:
+        async with asyncio.timeout_at(deadline):
+            embeddings = await self._media.encode(chat.items, by_value)
+        return await open_reply(lambda: self._stages.llm.chat(chat.body, embeddings), deadline)
+
+    async def stats(self) -> dict[str, Any]:
+        """Work in progress and counters: this process's and those of one replica of each stage
+        that keeps any. A stage that does not answer is None.
+        """
+        stages = {
+            "image encoder": self._stages.images,
+            "audio encoder": self._stages.audio,
+            "language model": self._stages.llm,
+        }
+        answers = await asyncio.gather(*(_stats(stage) for stage in stages.values()))
+        return {"gateway": self._media.report(), **dict(zip(stages, answers, strict=True))}
 
     async def models(self) -> list[dict[str, Any]]:
         """OpenAI's model objects: the one that is served. Raises `ApiError`."""
@@ -99,6 +118,14 @@ class Pipeline:
         logger.log(logging.INFO if isinstance(failure, StageFull) else logging.ERROR, "%s", failure)
         if isinstance(failure, StageFull):
             return overloaded(f"the {failure.stage} is at its capacity", self._retry_after_s)
-        if isinstance(failure, StageDied):
+        if isinstance(failure, StageDied | RowsGone):
             return overloaded(f"the {failure.stage} is not available", self._retry_after_s)
         return ApiError(500, f"the {failure.stage} failed", code="internal_error")
+
+
+async def _stats(stage: Stage) -> dict[str, Any] | None:
+    try:
+        return await stage.stats()
+    except StageError as failure:
+        logger.warning("no statistics: %s", failure)
+        return None

@@ -17,8 +17,19 @@ from ray.serve.handle import DeploymentHandle
 
 import encoders.errors
 import video.errors
-from app.stages import BadMedia, Clip, Sound, StageDied, StageError, StageFailed, StageFull, Stages
+from app.stages import (
+    BadMedia,
+    Clip,
+    RowsGone,
+    Sound,
+    StageDied,
+    StageError,
+    StageFailed,
+    StageFull,
+    Stages,
+)
 from encoders.embedding import Embedding, RowsArray
+from encoders.store import RowsLost
 from llm.reply import ReplyHead
 
 _MEDIA = (encoders.errors.MediaError, video.errors.MediaError)
@@ -54,6 +65,8 @@ def translate(failure: Exception, stage: str) -> Exception:
         return BadMedia(cause.reason)
     if isinstance(cause, _FULL):
         return StageFull(stage, type(cause).__name__)
+    if isinstance(cause, RowsLost):
+        return RowsGone(stage, str(cause))
     if isinstance(cause, _DIED):
         return StageDied(stage, type(cause).__name__)
     return StageFailed(stage, f"{type(cause).__name__}: {cause}")
@@ -86,6 +99,10 @@ class _Calls:
     async def ready(self) -> bool:
         return bool(await self._call("ready"))
 
+    async def stats(self) -> dict[str, Any]:
+        found: dict[str, Any] = await self._call("stats")
+        return found
+
 
 class ServeImages(_Calls):
     """`ImageStage` over a handle."""
@@ -102,6 +119,14 @@ class ServeImages(_Calls):
     ) -> tuple[RowsArray, tuple[int, int, int]]:
         rows, grid = await self._call("encode_frames", frames, digest, dict(options), large=True)
         return rows, grid
+
+    async def find(self, digest: str) -> Embedding | None:
+        found: Embedding | None = await self._call("find", digest)
+        return found
+
+    async def adopt(self, embedding: Embedding) -> None:
+        # The digest on its own is what the router looks for.
+        await self._call("adopt", embedding, embedding.digest)
 
 
 class ServeAudio(_Calls):

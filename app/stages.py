@@ -36,6 +36,10 @@ class StageFailed(StageError):
     """The stage broke on this call: repeating it would break again."""
 
 
+class RowsGone(StageError):
+    """Rows that a request refers to were evicted before the stage opened them: encode again."""
+
+
 class BadMedia(Exception):
     """The media itself is at fault. `reason` may be shown to a client."""
 
@@ -49,9 +53,13 @@ class Stage(Protocol):
 
     async def ready(self) -> bool: ...
 
+    async def stats(self) -> dict[str, Any]:
+        """Work in progress and counters of one replica, as plain data."""
+        ...
+
 
 class ImageStage(Stage, Protocol):
-    """The image encoder."""
+    """The image encoder; its store also keeps clips."""
 
     async def encode_image(
         self, data: bytes, digest: str, options: Mapping[str, Any]
@@ -61,6 +69,14 @@ class ImageStage(Stage, Protocol):
         self, frames: Any, digest: str, options: Mapping[str, Any]
     ) -> tuple[RowsArray, tuple[int, int, int]]:
         """Vision rows of a clip's frames uint8 [T, H, W, 3] and their grid (t, h, w)."""
+        ...
+
+    async def find(self, digest: str) -> Embedding | None:
+        """The embedding of an item (a clip, too) that need not be decoded again, or None."""
+        ...
+
+    async def adopt(self, embedding: Embedding) -> None:
+        """Keep a clip's embedding, so that `find` on any node finds it."""
         ...
 
 

@@ -51,7 +51,7 @@ class AudioEncoder:
                 "max_seconds": given.max_seconds,
             },
         )
-        self._once = EncodeOnce(given.cache_bytes, put)
+        self._once = EncodeOnce(given.cache_bytes, put, given.store)
         self._workers = ThreadPoolExecutor(given.mel_threads, thread_name_prefix="audio-prepare")
         limits = BatchLimits(
             max_work=given.max_batch_frames,
@@ -126,3 +126,4 @@ class AudioEncoder:
         """Fail what waits and free the threads."""
         await self._batcher.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._once.close()

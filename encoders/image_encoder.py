@@ -53,7 +53,7 @@ class ImageEncoder:
         self._options = ImageEncoderOptions.of(options)
         self._runtime = VisionRuntime(checkpoint, self._options)
         self._parse_limits = PixelLimits.parse
-        self._once = EncodeOnce(self._options.cache_bytes, put)
+        self._once = EncodeOnce(self._options.cache_bytes, put, self._options.store)
         self._workers = ThreadPoolExecutor(
             self._options.decode_threads, thread_name_prefix="image-prepare"
         )
@@ -130,6 +130,17 @@ class ImageEncoder:
             )
             return await self._batcher.submit(item, item.work)
 
+    async def find(self, digest: str) -> Embedding | None:
+        """The cached embedding of an item, or None: a caller need not decode what is found."""
+        return self._once.find(digest)
+
+    async def adopt(self, embedding: Embedding, digest: str) -> None:
+        """Keep a clip of another node in this one's store; `digest` is for the router.
+
+        Raises `RowsLost` when that node does not have it any more.
+        """
+        await self._once.adopt(embedding)
+
     async def ready(self) -> bool:
         """True: a replica exists only once its model is loaded and warm."""
         return True
@@ -146,3 +157,4 @@ class ImageEncoder:
         """Fail what waits and free the threads."""
         await self._batcher.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._once.close()

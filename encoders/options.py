@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from encoders.store.options import StoreOptions
+
 DTYPES = ("float32", "bfloat16", "float16")
 # The vision tower's and the audio tokenizer's own words, repeated so that this module stays light.
 SINK_FORMS = ("softmax_column", "first_key_bias")
@@ -19,7 +21,7 @@ class EncoderOptions:
     `device`, `dtype`: where the model runs and in which number type. `max_batch_items`,
     `max_wait_ms`: bounds of a batch (see `BatchLimits`). `warm_up`: run once before ready, so that
     the first request costs the same as the hundredth. `cache_bytes`: finished embeddings kept in
-    the replica, 0 = none.
+    the replica, 0 = none. `store`: the node's store, which takes the place of that cache.
     """
 
     device: str = "cpu"
@@ -28,6 +30,7 @@ class EncoderOptions:
     max_wait_ms: float = 2.0
     warm_up: bool = True
     cache_bytes: int = 0
+    store: StoreOptions | None = None
 
     def __post_init__(self) -> None:
         _one_of("dtype", self.dtype, DTYPES)

@@ -93,6 +93,11 @@ class LLMReplica:
         if not await self.ready():
             raise RuntimeError("an engine process has died")
 
+    def stats(self) -> dict[str, Any]:
+        """Requests in the engine, leases on rows and the store's counters, as plain data."""
+        requests = len(self._engine.tokenizer_manager.rid_to_state)
+        return {"requests": requests, **self._rows.report()}
+
     def startup(self) -> dict[str, float]:
         """Seconds of each phase of this replica's start."""
         return dict(self._startup)

@@ -7,6 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from app.settings.base import Section
+from app.settings.embeddings import EmbeddingSettings
 from app.settings.gateway import FetchSettings, GatewaySettings, LocalSettings, ModelSettings
 from app.settings.llm import LlmSettings
 from app.settings.stages import AudioSettings, ImageSettings, VideoSettings
@@ -21,6 +22,9 @@ class Settings(Section):
     images: ImageSettings = Field(description="Image encoder")
     audio: AudioSettings = Field(description="Audio encoder")
     video: VideoSettings = Field(description="Video decoder")
+    embeddings: EmbeddingSettings = Field(
+        default=EmbeddingSettings(), description="Store of finished embeddings on every node"
+    )
     llm: LlmSettings = Field(description="Language model")
     local: LocalSettings = Field(default=LocalSettings(), description="Ray on one machine")
 

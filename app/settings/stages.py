@@ -9,18 +9,7 @@ from pydantic import Field
 from app.settings.base import GIB, MIB, Device, Dtype, Scaling
 
 
-class EncoderSettings(Scaling):
-    """What both encoders have."""
-
-    cache_bytes: int = Field(
-        default=256 * MIB,
-        ge=0,
-        le=1024 * GIB,
-        description="Bytes of finished embeddings kept in each replica; 0 = none",
-    )
-
-
-class ImageSettings(EncoderSettings):
+class ImageSettings(Scaling):
     """The image encoder: decoding limits, device and batches."""
 
     device: Device
@@ -56,7 +45,7 @@ class ImageSettings(EncoderSettings):
     )
 
 
-class AudioSettings(EncoderSettings):
+class AudioSettings(Scaling):
     """The audio encoder: limits, device and batches."""
 
     device: Device

@@ -18,6 +18,7 @@ from app.gateway import Gateway
 from app.settings import ROOT, Settings, parse_settings
 from app.stages import BadMedia, Stages
 from encoders.embedding import Embedding, RowsArray, audio_layout, image_layout
+from encoders.store import StoreOptions
 from llm.reply import ReplyHead
 
 MODEL = {"processor_config": {"fps": 1.0, "max_frames": 64}}
@@ -59,8 +60,23 @@ class Calls:
     async def ready(self) -> bool:
         return self.is_ready
 
+    async def stats(self) -> dict[str, Any]:
+        if self.failures:
+            raise self.failures.pop(0)
+        return {"running": self.running}
+
 
 class FakeImages(Calls):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Embedding] = {}
+
+    async def find(self, digest: str) -> Embedding | None:
+        return self.kept.get(digest)
+
+    async def adopt(self, embedding: Embedding) -> None:
+        self.seen.append(("adopt", embedding))
+
     async def encode_image(self, data: bytes, digest: str, options: Mapping[str, Any]) -> Embedding:
         await self.work("encode_image", data)
         self.seen.append(("options", dict(options)))
@@ -189,10 +205,10 @@ def settings(**sections: dict[str, Any]) -> Settings:
     return parse_settings(document, "test")
 
 
-def world(**sections: dict[str, Any]) -> World:
+def world(store: StoreOptions | None = None, **sections: dict[str, Any]) -> World:
     images, audio, video, llm = FakeImages(), FakeAudio(), FakeVideo(), FakeLlm()
     stages = Stages(images, audio, video, llm)
-    gateway = make_gateway(settings(**sections), MODEL, "identity", stages)
+    gateway = make_gateway(settings(**sections), MODEL, "identity", stages, store)
     return World(gateway, images, audio, video, llm)
 
 
