@@ -37,6 +37,8 @@ class SoundPart:
     start: int
     seconds: int
     key: str
+    goes_on: bool = False
+    """Whether the track goes on behind the part: what is missing is then silence, not the end."""
 
     @property
     def lead(self) -> int:

@@ -54,12 +54,7 @@ class PartKeys:
 
     def sound(self, track: AudioTrack, start: int, seconds: int) -> str:
         """The key of the sound from `start` to `start + seconds` on the picture's clock."""
-        if self._sound is None:
-            index = read_index(self._video.source, track.stream)
-            with self._video.source.open() as container:
-                head = _digest(_configuration(container.streams[track.stream]))
-            self._sound = head, index, self._hashes(track.stream, index)
-        head, index, hashes = self._sound
+        head, index, hashes = self._sound_index(track)
         if not len(index) or (index.pts == MISSING).any():
             return _digest("sound", head, self._file(), start, seconds)
         origin = (self._video.timeline.start + start) / track.time_base
@@ -70,6 +65,22 @@ class PartKeys:
         # The first packet of a track may be trimmed for the encoder's delay.
         first = bool(len(near)) and near[0] == 0
         return _digest("sound", head, seconds, shift, first, [hashes[n] for n in near])
+
+    def sound_end(self, track: AudioTrack) -> float | None:
+        """When the track ends on the picture's clock, in seconds; None when packets do not say."""
+        _, index, _ = self._sound_index(track)
+        if not len(index) or (index.pts == MISSING).any():
+            return None
+        last = int((index.pts + index.duration).max())
+        return float(last * track.time_base - self._video.timeline.start)
+
+    def _sound_index(self, track: AudioTrack) -> tuple[str, PacketIndex, list[bytes]]:
+        if self._sound is None:
+            index = read_index(self._video.source, track.stream)
+            with self._video.source.open() as container:
+                head = _digest(_configuration(container.streams[track.stream]))
+            self._sound = head, index, self._hashes(track.stream, index)
+        return self._sound
 
     def _file(self) -> str:
         self._whole = self._whole or hashlib.blake2b(self._video.source.data).hexdigest()

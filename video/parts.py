@@ -8,7 +8,9 @@ recording with a later end.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,14 +94,15 @@ def decode_sound_part(
     """The sound of one part, margins included; shorter, or empty, where the track ends before."""
     opened = _open(source, token)
     assert opened.audio is not None
-    start = part.start - part.lead
-    return decode_track(
-        source,
-        opened.audio,
-        opened.video.timeline.start + start,
-        allocate,
-        seconds=part.lead + part.seconds + SOUND_MARGIN,
-    )
+    start = opened.video.timeline.start + (part.start - part.lead)
+    seconds = part.lead + part.seconds + SOUND_MARGIN
+    sound = decode_track(source, opened.audio, start, allocate, seconds)
+    missing = seconds * sound.rate - sound.samples.shape[1]
+    if not part.goes_on or missing <= 0:
+        return sound
+    samples = allocate((len(sound.samples), seconds * sound.rate), "float32")
+    samples[:, :-missing] = sound.samples
+    return Sound(samples, sound.rate)
 
 
 @dataclass(frozen=True)
@@ -138,16 +141,28 @@ def _plan(
         section = _section(sampling, first, stop - first)
         own = plan_runs(video.timeline, section.indices)
         parts.append(Part(first, stop - first, keys.pictures(own)))
-    heard: tuple[SoundPart, ...] = ()
+    heard: list[SoundPart] = []
     if sound and opened.audio is not None and opened.audio.codec is not None:
         end = float(sampling.times[-1]) + 1 / sampling.sampled_fps
-        heard = tuple(
-            SoundPart(start, cut.sound_seconds, keys.sound(opened.audio, start, cut.sound_seconds))
-            for start in range(0, int(np.ceil(end)), cut.sound_seconds)
-        )
+        heard = list(_sound_parts(keys, opened.audio, end, cut.sound_seconds))
     return LongClip(
-        sampling.times, size, sampling.sampled_fps, video.timeline.duration, tuple(parts), heard
+        sampling.times,
+        size,
+        sampling.sampled_fps,
+        video.timeline.duration,
+        tuple(parts),
+        tuple(heard),
     )
+
+
+def _sound_parts(
+    keys: PartKeys, track: AudioTrack, end: float, seconds: int
+) -> Iterator[SoundPart]:
+    """The parts until the picture ends, `end` seconds after it began, or the sound does."""
+    stop = keys.sound_end(track)
+    for start in range(0, math.ceil(end if stop is None else min(end, stop)), seconds):
+        goes_on = stop is not None and start + seconds + SOUND_MARGIN <= stop
+        yield SoundPart(start, seconds, keys.sound(track, start, seconds), goes_on)
 
 
 def cut_parts(runs: list[Run], frames: int) -> list[tuple[int, int]]:
