@@ -133,6 +133,33 @@ def compose_video(
     return Embedding("video", digest, layout, RowsArray.concat(parts))
 
 
+def compose_parts(
+    digest: str,
+    times: Sequence[float],
+    vision: Sequence[RowsArray],
+    audio: Sequence[RowsArray] = (),
+    *,
+    interleave: int = 0,
+    merge: int = SPATIAL_MERGE,
+    audio_rows_per_second: float = AUDIO_ROWS_PER_SECOND,
+) -> Embedding:
+    """As `compose_video`, from the rows of a clip's parts in order; all pairs have as many rows."""
+    rows = RowsArray.concat(vision)
+    pairs = len(times) // TEMPORAL_PATCH
+    if not pairs or len(rows) % pairs:
+        raise ValueError(f"{len(rows)} vision rows do not belong to {len(times)} frames")
+    return compose_video(
+        digest,
+        times,
+        (pairs, merge, merge * (len(rows) // pairs)),  # only the product of the sides matters
+        rows,
+        RowsArray.concat(audio) if audio else None,
+        interleave=interleave,
+        merge=merge,
+        audio_rows_per_second=audio_rows_per_second,
+    )
+
+
 def _plan(
     times: Sequence[float],
     grid: tuple[int, int, int],
