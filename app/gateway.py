@@ -178,7 +178,8 @@ async def send_reply(send: Send, reply: Reply) -> None:
 
 async def send_json(send: Send, status: int, document: Any) -> None:
     """Send a JSON document."""
-    await _send_whole(send, status, orjson.dumps(document), {})
+    # A histogram's keys are numbers.
+    await _send_whole(send, status, orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS), {})
 
 
 async def send_error(send: Send, failure: ApiError, close: bool = False) -> None:

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from app.serve_file import ServeFile, read_serve_file
 from app.settings import CONFIG_ENV, Settings, SettingsError, config_path, load_settings
 from app.settings.checks import check_model, read_model_config
 from app.settings.load import resolve_path
+from encoders.store.directory import sweep
 
 
 class StartError(RuntimeError):
@@ -79,6 +81,8 @@ def main(arguments: list[str]) -> int:
         return 1
     finally:
         stop()
+        # Replicas are killed, so none of them has removed the store it used.
+        sweep(Path(settings.embeddings.directory))
 
 
 def start(serve_file: ServeFile, settings: Settings, phases: Phases) -> None:

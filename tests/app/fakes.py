@@ -63,7 +63,7 @@ class Calls:
     async def stats(self) -> dict[str, Any]:
         if self.failures:
             raise self.failures.pop(0)
-        return {"running": self.running}
+        return {"running": self.running, "batch_sizes": {1: 2}}
 
 
 class FakeImages(Calls):

@@ -190,6 +190,6 @@ async def test_statistics_of_every_stage(options: StoreOptions) -> None:
     stats = (await place.get("/stats")).json()
     assert stats["gateway"]["chats"] == 0
     assert stats["gateway"]["violations"] == 0
-    assert stats["image encoder"] == {"running": 0}
+    assert stats["image encoder"] == {"running": 0, "batch_sizes": {"1": 2}}
     assert stats["audio encoder"] is None
     assert set(stats) == {"gateway", "image encoder", "audio encoder", "language model"}
