@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import av
 
+from video.disposable import disposable_rule
 from video.index import PacketIndex
 from video.limits import Limits
 from video.packets import PacketReader
@@ -24,6 +25,7 @@ class RangeDecoder:
         self._reader = PacketReader(source, stream, index)
         self._codec = configure(self._reader.stream.codec_context, source.limits)
         self._reorder = reorder
+        self._disposable = disposable_rule(self._codec.name, self._codec.extradata)
 
     def close(self) -> None:
         self._reader.close()
@@ -34,8 +36,11 @@ class RangeDecoder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def frames(self, first: int, last: int) -> Iterator[Any]:
+    def frames(self, first: int, last: int, wanted: Container[int] | None = None) -> Iterator[Any]:
         """The av.VideoFrames that packets first..last give, in order of presentation.
+
+        wanted: presentation times in ticks; of packets at other times, those that no other frame
+        is predicted from are left out. None: all frames are wanted.
 
         Packets that cannot be decoded are skipped; what the decoder makes of the rest is yielded.
         """
@@ -46,8 +51,14 @@ class RangeDecoder:
             depth = min(self._reorder, MAX_REORDER)
             self._codec.reorder_depth = max(depth, self._codec.reorder_depth)
         for _, packet in self._reader.read(first, last):
-            yield from self._decode(packet)
+            if wanted is None or not self._can_drop(packet, wanted):
+                yield from self._decode(packet)
         yield from self._decode(None)
+
+    def _can_drop(self, packet: Any, wanted: Container[int]) -> bool:
+        if self._disposable is None or packet.pts is None or packet.pts in wanted:
+            return False
+        return self._disposable(memoryview(packet))
 
     def _decode(self, packet: Any | None) -> list[Any]:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from video.decoder import RangeDecoder
 from video.head import Video
 from video.picture import Pictures
 from video.plan import Chunk, Run
@@ -47,20 +48,21 @@ def decode_chunk(
     pictures = Pictures(video.orientation.size(*size))
     with video.decoder() as decoder:
         for run in chunk.runs:
-            frames = decoder.frames(run.first_packet, run.last_packet)
-            for slot, frame in _wanted(video, run, frames):
+            for slot, frame in _wanted(video, run, decoder):
                 video.source.budget.check()
                 picture = pictures.rgb(frame)
                 if picture is not None:
                     yield slot, video.orientation.apply(picture)
 
 
-def _wanted(video: Video, run: Run, frames: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+def _wanted(video: Video, run: Run, decoder: RangeDecoder) -> Iterator[tuple[int, Any]]:
     timeline = video.timeline
     if timeline.counted:
         slot_of = dict(zip(run.frames, run.slots, strict=True))
     else:
         slot_of = dict(zip(timeline.ticks[list(run.frames)].tolist(), run.slots, strict=True))
+    needed = None if timeline.counted or not video.progressive else frozenset(slot_of)
+    frames = decoder.frames(run.first_packet, run.last_packet, needed)
     for count, frame in enumerate(frames):
         slot = slot_of.pop(count if timeline.counted else frame.pts, None)
         if slot is not None and not frame.is_corrupt:

@@ -30,6 +30,8 @@ class Video:
     orientation: Orientation
     height: int  # upright
     width: int  # upright
+    progressive: bool
+    """By the first frame. Two fields may be two packets, of which one says nothing of the other."""
 
     def decoder(self) -> RangeDecoder:
         return RangeDecoder(self.source, self.track.stream, self.index, self.timeline.reorder)
@@ -56,7 +58,8 @@ def open_video(source: Source, probe: Probe) -> Video:
     check_picture(frame.height, frame.width, source.limits)
     orientation = _orientation(frame)
     height, width = orientation.size(frame.height, frame.width)
-    return Video(source, track, index, timeline, orientation, height, width)
+    progressive = not frame.interlaced_frame
+    return Video(source, track, index, timeline, orientation, height, width, progressive)
 
 
 def _count(source: Source, track: VideoTrack, index: PacketIndex) -> Timeline:

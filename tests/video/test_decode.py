@@ -124,6 +124,10 @@ def test_pixels_are_those_of_plain_decoding(kind):
         frames = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
     ours = decode(data, chunks=4, fps=1000)
     assert np.array_equal(ours.frames, np.stack(frames))
+    for fps in (3, 7, 11):  # what nothing depends on is left out
+        sparse = decode(data, chunks=2, fps=fps)
+        wanted = (sparse.times * KINDS[kind[0]].rate).round().astype(int)
+        assert np.array_equal(sparse.frames, np.stack(frames)[wanted])
 
 
 @pytest.mark.parametrize("kind_of_file", ["GIF", "WEBP"])
