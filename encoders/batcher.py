@@ -8,13 +8,15 @@ is no loop that a cancellation could kill.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any, Generic, TypeVar
+
+from encoders.size_classes import class_bounds
+from encoders.waiting import Waiter, WaitingLine
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -52,7 +54,6 @@ class BatchStats:
     items: int = 0
     batches: int = 0
     failed: int = 0
-    cancelled: int = 0
     work: int = 0
     forward_seconds: float = 0.0
     sizes: Counter[int] = field(default_factory=Counter)
@@ -67,20 +68,32 @@ class BatchStats:
         return self.forward_seconds / self.work if self.work else 0.0
 
 
-@dataclass(eq=False)
-class _Entry(Generic[In, Out]):
-    item: In
+@dataclass(frozen=True)
+class PassReport:
+    """One forward pass: its items and work, its seconds, the seconds that each item had waited,
+    and what waits behind it."""
+
+    items: int
     work: int
-    done: asyncio.Future[Out]
+    seconds: float
+    waits: tuple[float, ...]
+    queued_items: int
+    queued_work: int
+
+
+BatchObserver = Callable[[PassReport], None]
 
 
 class Batcher(Generic[In, Out]):
     """Collects items and runs `forward(items) -> results` (same length and order) in a thread.
 
-    While a pass runs, the next batch collects. If a pass fails, its items are run again one by one,
-    so that only the guilty item's caller sees the exception. A caller that is cancelled takes its
-    item out of the queue; if it is already in a pass, the result is dropped. All methods belong to
-    one event loop.
+    While a pass runs, the next batch collects. Batches are cut in the order of `SizeClasses`, so
+    that large and small items hold each other up within its bound only. If a pass fails, its items
+    are run again one by one: only the guilty item's caller sees the exception. A caller that is
+    cancelled takes its item out of the queue; if it is already in a pass, the result is dropped.
+    All methods belong to one event loop. `thread`: what runs the passes, one at a time; a thread of
+    the batcher's own unless given. `observer`: told of every pass that succeeded. `on_room`: called
+    when waiting work has become less.
     """
 
     def __init__(
@@ -89,28 +102,39 @@ class Batcher(Generic[In, Out]):
         limits: BatchLimits,
         *,
         name: str = "batcher",
+        thread: Executor | None = None,
+        observer: BatchObserver | None = None,
+        on_room: Callable[[], None] | None = None,
     ) -> None:
         self.limits = limits
         self.stats = BatchStats()
         self._forward = forward
-        self._queue: deque[_Entry[In, Out]] = deque()
-        self._queued_work = 0
+        self._observer = observer
+        self._on_room = on_room
+        self._line: WaitingLine[In, Out] = WaitingLine(class_bounds(limits.max_work))
         self._runner: asyncio.Task[None] | None = None
         self._grown = asyncio.Event()
         self._closed = False
+        self._running_work = 0
+        self._last_class: int | None = None
         self._last_size = 0
         self._last_seconds = 0.0
         # One thread: passes of one modality never compete with each other for the device.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix=name)
 
     @property
     def queued_items(self) -> int:
-        return len(self._queue)
+        return len(self._line)
 
     @property
     def queued_work(self) -> int:
         """Work of the items that wait, without those in a pass."""
-        return self._queued_work
+        return self._line.order.work
+
+    @property
+    def running_work(self) -> int:
+        """Work of the items in the pass that runs."""
+        return self._running_work
 
     def warm_up(self, items: Sequence[In]) -> None:
         """Run one pass now, in the thread that will run all others; not counted. Blocks."""
@@ -118,7 +142,7 @@ class Batcher(Generic[In, Out]):
 
     def report(self) -> dict[str, Any]:
         """Counters, the histogram of batch sizes and the queue, as plain data."""
-        stats = self.stats
+        stats, waits = self.stats, self._line.stats
         return {
             "items": stats.items,
             "batches": stats.batches,
@@ -126,75 +150,84 @@ class Batcher(Generic[In, Out]):
             "batch_sizes": dict(sorted(stats.sizes.items())),
             "work": stats.work,
             "failed": stats.failed,
-            "cancelled": stats.cancelled,
+            "cancelled": waits.cancelled,
+            "expired": waits.expired,
             "forward_seconds": stats.forward_seconds,
+            "mean_wait_seconds": waits.wait_seconds / waits.served if waits.served else 0.0,
+            "longest_wait_seconds": waits.longest_wait,
             "queued_items": self.queued_items,
             "queued_work": self.queued_work,
+            "running_work": self.running_work,
         }
 
-    async def submit(self, item: In, work: int) -> Out:
+    async def submit(self, item: In, work: int, deadline: float | None = None) -> Out:
         """The result of `item`, whose share of a batch is `work`.
 
-        Raises what `forward` raises for this item alone, or `BatcherClosed`.
+        `deadline`: until when the item may wait for its pass, in the event loop's seconds. Raises
+        what `forward` raises for this item alone, `EncoderBusy` at the deadline, `BatcherClosed`.
         """
         if self._closed:
             raise BatcherClosed("the batcher is closed")
-        entry: _Entry[In, Out] = _Entry(item, work, asyncio.get_running_loop().create_future())
-        self._queue.append(entry)
-        self._queued_work += work
+        waiter = self._line.join(item, work, deadline)
         self._grown.set()
         if self._runner is None:
             # An empty context: the runner serves everybody, not the request that woke it.
             self._runner = asyncio.create_task(self._run(), context=Context())
-        try:
-            return await entry.done
-        except asyncio.CancelledError:
-            self._drop(entry)
-            raise
+        return await self._line.result(waiter)
 
     async def close(self) -> None:
         """Fail everything that waits, let the pass in progress end, free the thread."""
         self._closed = True
-        self._fail_queue()
+        self._line.fail_all(BatcherClosed("the batcher closed while the item waited"))
         self._grown.set()
         if self._runner is not None:
             await asyncio.wait([self._runner])
         self._thread.shutdown(wait=False)
 
-    def _fail_queue(self) -> None:
-        while self._queue:
-            _fail(self._take(), BatcherClosed("the batcher closed while the item waited"))
+    def check(self) -> None:
+        """Raises `AssertionError` when the queue is not consistent or waits without a runner."""
+        self._line.check()
+        if len(self._line) and self._runner is None:
+            raise AssertionError(f"{len(self._line)} items wait and nobody serves them")
 
     async def _run(self) -> None:
         """Run batches until the queue is empty."""
         loaded = False
         try:
-            while self._queue:
+            while len(self._line):
                 if loaded:
                     await self._fill_up()
-                batch = self._collect()
+                index = self._line.order.next_class()
+                batch = self._line.take(self.limits.max_work, self.limits.max_items)
+                if self._on_room is not None:
+                    self._on_room()
                 if batch:
+                    self._last_class = index
                     await self._pass(batch)
                 loaded = True
                 # Callers wake up before the next batch is cut: their next items may join it.
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             # Only the end of the event loop cancels the runner: nobody would run the rest.
-            self._fail_queue()
+            self._line.fail_all(BatcherClosed("the event loop ended while the item waited"))
             raise
         finally:
             self._runner = None
+            # Also when the last items left without a pass.
+            if self._on_room is not None:
+                self._on_room()
 
     async def _fill_up(self) -> None:
         """Hold the next batch back for the callers that the last pass has just answered.
 
-        Only for batches smaller than the last one, and for no longer than a tenth of the last pass
-        (at most `max_wait`): the price in latency stays below what the fuller batch saves.
+        Only for a batch of the same size class that is smaller than the last one, and for no longer
+        than a tenth of the last pass (at most `max_wait`): the price in latency stays below what
+        the fuller batch saves.
         """
-        wait = min(self.limits.max_wait, self._last_seconds / 10)
-        until = asyncio.get_running_loop().time() + wait
-        while len(self._queue) < self._last_size and not self._full() and not self._closed:
-            rest = until - asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(self.limits.max_wait, self._last_seconds / 10)
+        while self._worth_waiting() and not self._closed:
+            rest = until - loop.time()
             if rest <= 0:
                 return
             self._grown.clear()
@@ -203,77 +236,61 @@ class Batcher(Generic[In, Out]):
             except TimeoutError:
                 return
 
-    def _full(self) -> bool:
-        over = self._queued_work >= self.limits.max_work
-        return over or len(self._queue) >= self.limits.max_items
+    def _worth_waiting(self) -> bool:
+        index = self._line.order.next_class()
+        if index is None or index != self._last_class:
+            return False
+        items, work = self._line.order.waiting(index)
+        most = min(self._last_size, self.limits.max_items)
+        return items < most and work < self.limits.max_work
 
-    def _collect(self) -> list[_Entry[In, Out]]:
-        """The longest run from the head of the queue within the limits (at least one item)."""
-        batch: list[_Entry[In, Out]] = []
-        work = 0
-        while self._queue and len(batch) < self.limits.max_items:
-            if batch and work + self._queue[0].work > self.limits.max_work:
-                break
-            entry = self._take()
-            if not entry.done.done():  # else its caller is gone
-                work += entry.work
-                batch.append(entry)
-        return batch
-
-    def _take(self) -> _Entry[In, Out]:
-        entry = self._queue.popleft()
-        self._queued_work -= entry.work
-        return entry
-
-    def _drop(self, entry: _Entry[In, Out]) -> None:
-        """Forget an item whose caller is gone."""
-        self.stats.cancelled += 1
-        if entry in self._queue:
-            self._queue.remove(entry)
-            self._queued_work -= entry.work
-
-    async def _pass(self, batch: Sequence[_Entry[In, Out]]) -> None:
+    async def _pass(self, batch: Sequence[Waiter[In, Out]]) -> None:
         """One forward pass; after a failure one pass per item."""
+        work = sum(waiter.work for waiter in batch)
+        start = asyncio.get_running_loop().time()
         try:
-            results = await self._forward_in_thread([entry.item for entry in batch])
+            results = await self._forward_in_thread([waiter.item for waiter in batch], work)
         except asyncio.CancelledError:
-            for entry in batch:
-                _fail(entry, BatcherClosed("the event loop ended while the item was encoded"))
+            for waiter in batch:
+                waiter.fail(BatcherClosed("the event loop ended while the item was encoded"))
             raise
         except BaseException as error:
             if len(batch) == 1:
                 self.stats.failed += 1
                 # A thread's SystemExit must not take the loop with it.
                 ordinary = isinstance(error, Exception)
-                _fail(batch[0], error if ordinary else RuntimeError(f"pass ended by {error!r}"))
+                batch[0].fail(error if ordinary else RuntimeError(f"pass ended by {error!r}"))
                 return
-            for entry in batch:
-                if not entry.done.done():
-                    await self._pass([entry])
+            for waiter in batch:
+                if not waiter.done.done():
+                    await self._pass([waiter])
             return
         stats = self.stats
         stats.items += len(batch)
         stats.batches += 1
         stats.sizes[len(batch)] += 1
-        stats.work += sum(entry.work for entry in batch)
+        stats.work += work
         self._last_size = len(batch)
-        for entry, result in zip(batch, results, strict=True):
-            if not entry.done.done():
-                entry.done.set_result(result)
+        for waiter, result in zip(batch, results, strict=True):
+            waiter.answer(result)
+        if self._observer is not None:
+            waits = tuple(start - waiter.since for waiter in batch)
+            self._observer(
+                PassReport(
+                    len(batch), work, self._last_seconds, waits, self.queued_items, self.queued_work
+                )
+            )
 
-    async def _forward_in_thread(self, items: list[In]) -> Sequence[Out]:
-        start = perf_counter()
+    async def _forward_in_thread(self, items: list[In], work: int) -> Sequence[Out]:
         loop = asyncio.get_running_loop()
+        start = loop.time()
+        self._running_work = work
         try:
             results = await loop.run_in_executor(self._thread, self._forward, items)
         finally:
-            self._last_seconds = perf_counter() - start
+            self._running_work = 0
+            self._last_seconds = loop.time() - start
             self.stats.forward_seconds += self._last_seconds
         if len(results) != len(items):
             raise RuntimeError(f"the forward pass gave {len(results)} results for {len(items)}")
         return results
-
-
-def _fail(entry: _Entry[In, Out], error: BaseException) -> None:
-    if not entry.done.done():
-        entry.done.set_exception(error)

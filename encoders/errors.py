@@ -1,4 +1,4 @@
-"""The one error that an encoder raises for bad input."""
+"""The errors that encoders raise on purpose: bad input, and no capacity."""
 
 from __future__ import annotations
 
@@ -16,3 +16,7 @@ class MediaError(ValueError):
 
     def __reduce__(self) -> tuple[type[MediaError], tuple[str]]:
         return type(self), (self.reason,)
+
+
+class EncoderBusy(RuntimeError):
+    """An item waited longer than it may: the encoder is overloaded, the call may come again."""

@@ -1,30 +1,36 @@
 """The image encoder replica: encoded images and decoded frames to embedding rows.
 
-A plain class: `app/` wraps it for Ray Serve, tests call it directly. torch is imported when it is
-constructed.
+torch is imported when it is constructed.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from encoders.batcher import Batcher, BatchLimits
-from encoders.embedding import Embedding, RowsArray, image_layout
+from encoders.embedding import Embedding, Rows, RowsArray, image_layout
 from encoders.encode_once import Encoded, EncodeOnce
+from encoders.metrics import batch_metrics
 from encoders.options import ImageEncoderOptions
+from encoders.replica import EncoderReplica
 
 if TYPE_CHECKING:
     import numpy as np
 
     from encoders.vision.runtime import ClipPlan, PixelLimits, Prepared
 
-# Parts of one clip that are prepared or wait for the tower at once: the next part is prepared
-# while one is encoded, and a long clip neither fills the memory nor the queue.
-CLIP_PARTS_IN_FLIGHT = 2
+# The cost of a preparation is the bytes of a file. A byte of frames costs a sixteenth of that:
+# nothing is decoded.
+SIZE_BOUNDS = (1 << 14, 1 << 17, 1 << 20)
+FRAME_BYTES_PER_COST = 16
+
+# What a part of a clip costs in all, as a multiple of what it costs the tower.
+DECODING = 3.0
+
+# Patches of a picture of half a million pixels: the guess for the first one, before it is decoded.
+FIRST_GUESS = 2048
 
 
 class VideoRows(NamedTuple):
@@ -34,7 +40,7 @@ class VideoRows(NamedTuple):
     grid: tuple[int, int, int]
 
 
-class ImageEncoder:
+class ImageEncoder(EncoderReplica["Prepared"]):
     """Decodes, pre-processes and encodes images, many requests to a forward pass.
 
     `checkpoint`: directory with config.json and `visual.*` tensors. `options`:
@@ -50,23 +56,22 @@ class ImageEncoder:
     ) -> None:
         from encoders.vision.runtime import PixelLimits, VisionRuntime
 
-        self._options = ImageEncoderOptions.of(options)
-        self._runtime = VisionRuntime(checkpoint, self._options)
+        given = ImageEncoderOptions.of(options)
+        self._runtime = VisionRuntime(checkpoint, given)
         self._parse_limits = PixelLimits.parse
-        self._once = EncodeOnce(self._options.cache_bytes, put, self._options.store)
-        self._workers = ThreadPoolExecutor(
-            self._options.decode_threads, thread_name_prefix="image-prepare"
+        super().__init__(
+            given,
+            EncodeOnce(given.cache_bytes, put, given.store),
+            self._runtime.forward,
+            max_work=given.max_batch_patches,
+            threads=given.decode_threads,
+            bounds=SIZE_BOUNDS,
+            first_guess=min(FIRST_GUESS, given.max_batch_patches),
+            name="vision",
+            observer=batch_metrics("image", "patches"),
         )
-        limits = BatchLimits(
-            max_work=self._options.max_batch_patches,
-            max_items=self._options.max_batch_items,
-            max_wait=self._options.max_wait_ms / 1000,
-        )
-        self._batcher: Batcher[Prepared, RowsArray] = Batcher(
-            self._runtime.forward, limits, name="vision-forward"
-        )
-        if self._options.warm_up:
-            items = self._workers.submit(self._runtime.warm_up_items).result()
+        if given.warm_up:
+            items = self._runtime.warm_up_items()
             for batch in ([items[0]], items, items * 2):
                 self._batcher.warm_up(batch)
 
@@ -76,15 +81,18 @@ class ImageEncoder:
         """The embedding of an encoded image; `options` may hold min_pixels and max_pixels.
 
         `digest` must cover data and options: equal digests are encoded once. Raises `MediaError`
-        for bad input.
+        for bad input and `EncoderBusy` after `queue_timeout_s` without a forward pass.
         """
         limits = self._parse_limits(options)
         return await self._once.get(digest, lambda: self._encode_image(data, digest, limits))
 
     async def _encode_image(self, data: bytes, digest: str, limits: PixelLimits) -> Encoded:
-        loop = asyncio.get_running_loop()
-        item, seconds = await loop.run_in_executor(self._workers, self._prepare, data, limits)
-        rows = await self._batcher.submit(item, item.work)
+        deadline = self._deadline()
+        with self._backlog.pending() as pending:
+            prepare = partial(self._prepare, data, limits)
+            item, seconds = await self._workers.run(prepare, len(data), deadline)
+            self._backlog.known(pending, item.work)
+            rows = await self._batcher.submit(item, item.work, deadline)
         seconds += item.work * self._batcher.stats.seconds_per_work
         return Encoded(Embedding("image", digest, image_layout(len(rows)), rows), seconds)
 
@@ -104,57 +112,36 @@ class ImageEncoder:
         Frames are taken two by two, an odd count repeats the last one; all are resized to one size
         within the pixel budget of the whole clip. `options` may hold min_pixels, max_pixels,
         total_max_pixels and, if `frames` is only a part of the clip, sampled_frames = frames of the
-        whole clip (parts must start at even frames). Raises `MediaError` for bad input. `digest`
-        names the clip; the rows are part of its embedding (`compose_video`) and never go through
-        `put`.
+        whole clip (parts must start at even frames). Raises `MediaError` for bad input,
+        `EncoderBusy` when a part gets no forward pass for `queue_timeout_s`. `digest` names the
+        clip; the rows are part of its embedding (`compose_video`) and never go through `put`.
         """
         plan = self._runtime.plan_clip(frames, self._parse_limits(options))
-        free = asyncio.Semaphore(CLIP_PARTS_IN_FLIGHT)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._encode_part(frames[part], plan, free))
-                    for part in plan.chunks
-                ]
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        return VideoRows(RowsArray.concat([task.result() for task in tasks]), plan.grid)
+        parts = [partial(self._encode_part, frames[part], plan) for part in plan.chunks]
+        with self._backlog.pending(plan.work):
+            return VideoRows(await self._in_turns(parts), plan.grid)
 
-    async def _encode_part(
-        self, frames: np.ndarray, plan: ClipPlan, free: asyncio.Semaphore
-    ) -> RowsArray:
-        async with free:
-            loop = asyncio.get_running_loop()
-            item = await loop.run_in_executor(
-                self._workers, self._runtime.prepare_frames, frames, plan
-            )
-            return await self._batcher.submit(item, item.work)
+    async def encode_part(
+        self, frames: np.ndarray, digest: str, options: Mapping[str, object] | None = None
+    ) -> Embedding:
+        """As `encode_frames` for a part of a clip, cached under a digest of its own.
 
-    async def find(self, digest: str) -> Embedding | None:
-        """The cached embedding of an item, or None: a caller need not decode what is found."""
-        return self._once.find(digest)
-
-    async def adopt(self, embedding: Embedding, digest: str) -> None:
-        """Keep a clip of another node in this one's store; `digest` is for the router.
-
-        Raises `RowsLost` when that node does not have it any more.
+        `options` must say sampled_frames; `digest` must cover frames and options. The layout is the
+        rows alone.
         """
-        await self._once.adopt(embedding)
 
-    async def ready(self) -> bool:
-        """True: a replica exists only once its model is loaded and warm."""
-        return True
+        async def encode() -> Encoded:
+            rows, _ = await self.encode_frames(frames, digest, options)
+            patches = len(rows) * self._runtime.config.merge_unit
+            # Having it again also takes decoding, which costs more than the tower.
+            seconds = DECODING * patches * self._batcher.stats.seconds_per_work
+            return Encoded(Embedding("video", digest, (Rows("video", len(rows)),), rows), seconds)
 
-    async def stats(self) -> dict[str, Any]:
-        """Batch, cache and single-flight statistics, and queued work in patches."""
-        return {**self._batcher.report(), **self._once.report()}
+        return await self._once.get(digest, encode)
 
-    async def check(self) -> None:
-        """Raises `AssertionError` when the cache or the flights are not consistent."""
-        self._once.check()
-
-    async def close(self) -> None:
-        """Fail what waits and free the threads."""
-        await self._batcher.close()
-        self._workers.shutdown(wait=False, cancel_futures=True)
-        self._once.close()
+    async def _encode_part(self, frames: np.ndarray, plan: ClipPlan) -> RowsArray:
+        deadline = self._deadline()
+        prepare = partial(self._runtime.prepare_frames, frames, plan)
+        cost = frames.nbytes // FRAME_BYTES_PER_COST
+        item = await self._workers.run(prepare, cost, deadline)
+        return await self._batcher.submit(item, item.work, deadline)

@@ -21,7 +21,8 @@ class EncoderOptions:
     `device`, `dtype`: where the model runs and in which number type. `max_batch_items`,
     `max_wait_ms`: bounds of a batch (see `BatchLimits`). `warm_up`: run once before ready, so that
     the first request costs the same as the hundredth. `cache_bytes`: finished embeddings kept in
-    the replica, 0 = none. `store`: the node's store, which takes the place of that cache.
+    the replica, 0 = none. `queue_timeout_s`: longest wait of an item for its preparation and
+    forward pass, in seconds. `store`: the node's store, which takes the place of that cache.
     """
 
     device: str = "cpu"
@@ -30,6 +31,7 @@ class EncoderOptions:
     max_wait_ms: float = 2.0
     warm_up: bool = True
     cache_bytes: int = 0
+    queue_timeout_s: float = 300.0
     store: StoreOptions | None = None
 
     def __post_init__(self) -> None:
@@ -38,6 +40,8 @@ class EncoderOptions:
         _at_least("cache_bytes", self.cache_bytes, 0)
         if not 0 <= self.max_wait_ms <= 1000:
             raise ValueError(f"max_wait_ms must be within 0..1000, got {self.max_wait_ms}")
+        if not self.queue_timeout_s > 0:
+            raise ValueError(f"queue_timeout_s must be above 0, got {self.queue_timeout_s}")
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | EncoderOptions | None) -> Self:

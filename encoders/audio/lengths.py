@@ -6,6 +6,7 @@ gives. No torch here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from encoders.errors import MediaError
@@ -58,6 +59,16 @@ class SoundLengths:
         """Mel frames of each independently encoded segment: full ones, then the remainder."""
         full, rest = divmod(mel_frames, self.segment)
         return [self.segment] * full + ([rest] if rest else [])
+
+    def parts(self, mel_frames: int, most: int) -> list[int]:
+        """Mel frames of parts that, encoded one by one, give the rows of the whole sound.
+
+        Of at most `most` frames, but never less than one unit: whole segments whose codes fill
+        whole groups, since neither a segment nor a group sees its neighbours.
+        """
+        unit = self.segment * (self.group // math.gcd(self.codes(self.segment), self.group))
+        full, rest = divmod(mel_frames, max(most // unit, 1) * unit)
+        return [max(most // unit, 1) * unit] * full + ([rest] if rest else [])
 
     def hidden_frames(self, segment_frames: int) -> int:
         """Transformer positions of a segment: both convolutions pad by one, the second strides."""

@@ -16,7 +16,7 @@ from encoders.options import ImageEncoderOptions
 from encoders.vision.decode import decode_image
 from encoders.vision.load import load_vision_model
 from encoders.vision.packing import Grid
-from encoders.vision.preprocess import to_patches
+from encoders.vision.preprocess import byte_patches
 from encoders.vision.size import smart_resize
 
 # What "detail": "low" allows at most: 512 x 512, as in OpenAI's API.
@@ -75,7 +75,7 @@ class PixelLimits:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An image or some pairs of a clip, ready for the tower: patches on the device and grid."""
+    """An image or some pairs of a clip, ready for the tower: uint8 patches on the device, grid."""
 
     patches: torch.Tensor
     grid: Grid
@@ -94,6 +94,12 @@ class ClipPlan:
     size: tuple[int, int]
     grid: Grid
     chunks: tuple[slice, ...]
+
+    @property
+    def work(self) -> int:
+        """Patches."""
+        t, h, w = self.grid
+        return t * h * w
 
 
 class VisionRuntime:
@@ -163,7 +169,7 @@ class VisionRuntime:
         if rest and len(frames) > 1:
             frames = np.concatenate([frames, np.repeat(frames[-1:], rest, axis=0)])
         pixels = tensor_view(frames).to(self.device)
-        patches, grid = to_patches(
+        patches, grid = byte_patches(
             pixels,
             size,
             patch=config.patch_size,

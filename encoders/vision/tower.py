@@ -17,7 +17,10 @@ from torch import nn
 from encoders.vision.attention import SinkForm, full_attention, window_bias, windowed_attention
 from encoders.vision.config import COLUMN, FULL, VisionConfig
 from encoders.vision.packing import Grid, Packing, Rotary, pack
+from encoders.vision.preprocess import normalise
 
+# Patches that are normalised and embedded at once on a CPU: they stay in its cache.
+EMBED_ROWS = 1024
 # Queries per block of windowed attention: the fastest of 16..256 on a CPU for windows 16 and 64.
 MIN_BLOCK = 32
 
@@ -55,9 +58,9 @@ class VisionTower(nn.Module):
     def forward(self, items: Sequence[tuple[torch.Tensor, Grid]]) -> list[torch.Tensor]:
         """Rows [t*h*w/merge², out_hidden] of each item, in order.
 
-        An item is its patches [t*h*w, features] as `to_patches` makes them (any float type, on the
-        tower's device) and its grid (t, h, w). Items of different sizes may be mixed, stills and
-        clips too; the result of one does not depend on the others.
+        An item is its patches [t*h*w, features], on the tower's device, and its grid (t, h, w):
+        uint8 as `byte_patches` makes them, or normalised in any float type. Items of different
+        sizes may be mixed, stills and clips too; the result of one does not depend on the others.
         """
         config = self.config
         grids = [grid for _, grid in items]
@@ -107,9 +110,11 @@ class PatchEmbed(nn.Module):
         """Hidden states [sum of patches, hidden] of items of stills' or clips' patches."""
         kernels = self._kernels()
         outputs = []
-        for features, run in groupby(items, key=lambda item: item.shape[1]):
-            kernel = kernels[features]
-            outputs.append(F.linear(torch.cat([item.to(kernel.dtype) for item in run]), kernel))
+        for (features, dtype), run in groupby(items, key=lambda item: (item.shape[1], item.dtype)):
+            patches = list(run)
+            joined = patches[0] if len(patches) == 1 else torch.cat(patches)
+            embed = _embed_bytes if dtype == torch.uint8 else _embed
+            outputs.append(embed(joined, kernels[features]))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _kernels(self) -> dict[int, torch.Tensor]:
@@ -127,6 +132,16 @@ class PatchEmbed(nn.Module):
             self._still_of = (weight, version)
         taps = weight.flatten(1)
         return {taps.shape[1]: taps, self._still.shape[1]: self._still}
+
+
+def _embed(patches: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
+    return F.linear(patches.to(kernel.dtype), kernel)
+
+
+def _embed_bytes(patches: torch.Tensor, kernel: torch.Tensor) -> torch.Tensor:
+    rows = EMBED_ROWS if patches.device.type == "cpu" else max(patches.shape[0], 1)
+    parts = [_embed(normalise(part), kernel) for part in patches.split(rows)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class Block(nn.Module):

@@ -10,8 +10,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+import virtual_clock
 
-from encoders.batcher import Batcher, BatcherClosed, BatchLimits
+from encoders.batcher import Batcher, BatcherClosed, BatchLimits, PassReport
+from encoders.errors import EncoderBusy
+from encoders.size_classes import SizeClasses, class_bounds
 
 Int = Batcher[int, int]
 
@@ -56,25 +59,33 @@ async def test_concurrent_requests_share_batches() -> None:
     await batcher.close()
 
 
-async def test_an_idle_batcher_does_not_wait() -> None:
-    batcher = Int(double, BatchLimits(100, max_wait=1.0))
-    start = time.perf_counter()
-    for number in range(20):
-        assert await batcher.submit(number, 1) == 2 * number
-    assert time.perf_counter() - start < 0.5
-    await batcher.close()
+def test_an_idle_batcher_does_not_wait() -> None:
+    device = virtual_clock.Device(lambda items: 0.25)
+
+    async def program() -> float:
+        batcher = Int(double, BatchLimits(100, max_wait=1.0), thread=device)
+        for number in range(20):
+            assert await batcher.submit(number, 1) == 2 * number
+        await batcher.close()
+        return asyncio.get_running_loop().time()
+
+    assert virtual_clock.run(program()) == pytest.approx(20 * 0.25)
 
 
-async def test_the_wait_under_load_is_bounded() -> None:
-    slow = Slow(0.1)
-    batcher = Int(slow, BatchLimits(100, max_wait=1.0))
-    first = [asyncio.create_task(batcher.submit(number, 1)) for number in range(4)]
-    await asyncio.sleep(0.02)
-    start = time.perf_counter()
-    await batcher.submit(9, 1)  # two passes and at most a tenth of one, not max_wait
-    assert time.perf_counter() - start < 0.6
-    await asyncio.gather(*first)
-    await batcher.close()
+def test_the_wait_under_load_is_bounded() -> None:
+    device = virtual_clock.Device(lambda items: 0.5)
+
+    async def program() -> None:
+        batcher = Int(double, BatchLimits(100, max_wait=1.0), thread=device)
+        first = [asyncio.create_task(batcher.submit(number, 1)) for number in range(4)]
+        await asyncio.sleep(0.1)
+        await batcher.submit(9, 1)
+        await asyncio.gather(*first)
+        await batcher.close()
+
+    virtual_clock.run(program())
+    # Held back for a tenth of the last pass, not for `max_wait`.
+    assert [start for start, _ in device.passes] == pytest.approx([0, 0.5 + 0.05])
 
 
 async def test_callers_of_one_pass_meet_again_in_the_next() -> None:
@@ -101,7 +112,12 @@ async def test_limits_hold(max_work: int, max_items: int) -> None:
     for batch in slow.batches:
         assert len(batch) <= max_items
         assert sum(batch) <= max_work or len(batch) == 1
-    assert [item for batch in slow.batches for item in batch] == works  # first come, first served
+    # First come, first served within a class of sizes, and a pass has items of one class only.
+    classes = SizeClasses[int](class_bounds(max_work)).class_of
+    done = [item for batch in slow.batches for item in batch]
+    for kind in set(map(classes, works)):
+        assert [w for w in done if classes(w) == kind] == [w for w in works if classes(w) == kind]
+    assert all(len(set(map(classes, batch))) == 1 for batch in slow.batches)
     await batcher.close()
 
 
@@ -184,7 +200,7 @@ async def test_cancellation_storm() -> None:
             pass
 
     await asyncio.gather(*(impatient(number) for number in range(500)))
-    assert batcher.stats.cancelled > 100
+    assert batcher.report()["cancelled"] > 100
     results = await asyncio.gather(*(batcher.submit(number, 1) for number in range(50)))
     assert results == [2 * number for number in range(50)]
     assert batcher.queued_items == batcher.queued_work == 0
@@ -290,3 +306,153 @@ async def test_random_calls_agree_with_one_pass_per_item(seed: int) -> None:
     assert all(result == twin(item) for item, result in kept)
     assert batcher.queued_items == batcher.queued_work == 0
     await batcher.close()
+
+
+def test_an_item_is_dropped_at_its_deadline() -> None:
+    device = virtual_clock.Device(lambda items: 1.0)
+
+    async def program() -> tuple[float, dict[str, Any]]:
+        batcher = Int(double, BatchLimits(1), thread=device)
+        loop = asyncio.get_running_loop()
+        calls = [asyncio.create_task(batcher.submit(n, 1, deadline=2.5)) for n in range(5)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+        failed_at = loop.time()
+        batcher.check()
+        results = await gather(calls)
+        # The third was taken at 2.0 and may end after its deadline; the rest never ran.
+        assert results[:3] == [0, 2, 4]
+        for result in results[3:]:
+            assert isinstance(result, EncoderBusy)
+            assert str(result) == "the item was not encoded: it waited 2.5 s"
+        report = batcher.report()
+        await batcher.close()
+        return failed_at, report
+
+    failed_at, report = virtual_clock.run(program())
+    assert failed_at == pytest.approx(2.5)
+    assert [items for _, items in device.passes] == [[0], [1], [2]]
+    assert (report["expired"], report["cancelled"], report["queued_work"]) == (2, 0, 0)
+    assert report["longest_wait_seconds"] == pytest.approx(2.0)
+
+
+def test_a_large_queue_does_not_hold_a_small_item_up() -> None:
+    # A unit of work takes a millisecond; 20 large items and one small one.
+    device = virtual_clock.Device(lambda items: sum(items) / 1000)
+
+    async def program() -> tuple[float, float]:
+        batcher = Int(double, BatchLimits(1024, 16), thread=device)
+        large = [asyncio.create_task(batcher.submit(1000, 1000)) for _ in range(20)]
+        await asyncio.sleep(1.5)
+        start = asyncio.get_running_loop().time()
+        await batcher.submit(4, 4)
+        small = asyncio.get_running_loop().time() - start
+        await asyncio.gather(*large)
+        await batcher.close()
+        return small, asyncio.get_running_loop().time()
+
+    small, end = virtual_clock.run(program())
+    assert small == pytest.approx(0.5 + 0.004)  # the rest of the pass that ran, and its own
+    assert end == pytest.approx(20 + 0.004)
+
+
+def test_a_stream_of_small_items_does_not_hold_a_large_one_up() -> None:
+    device = virtual_clock.Device(lambda items: sum(items) / 1000)
+
+    async def program() -> float:
+        batcher = Int(double, BatchLimits(1024, 16), thread=device)
+        done = asyncio.Event()
+
+        async def client() -> None:
+            while not done.is_set():
+                await batcher.submit(10, 10)
+
+        clients = [asyncio.create_task(client()) for _ in range(32)]
+        await asyncio.sleep(1.0)
+        start = asyncio.get_running_loop().time()
+        await batcher.submit(1000, 1000)
+        waited = asyncio.get_running_loop().time() - start
+        done.set()
+        await asyncio.gather(*clients)
+        await batcher.close()
+        return waited
+
+    # The pass that ran (160 units), and at most one more before its own.
+    assert virtual_clock.run(program()) <= 1.0 + 2 * 0.16 + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_arrivals_agree_with_one_item_at_a_time(seed: int) -> None:
+    """The naive twin serves the same arrivals one by one, without batches or classes: every item
+    has the same result and is encoded once, and the batcher is done no later."""
+    rng = random.Random(seed)
+    arrivals = [
+        (rng.uniform(0, 5), rng.choice([rng.randint(1, 10), rng.randint(1, 900)]))
+        for _ in range(rng.randint(1, 60))
+    ]
+    # A pass costs 20 ms besides its work: batches pay.
+    device = virtual_clock.Device(lambda items: 0.02 + sum(items) / 1000)
+    starts: dict[int, float] = {}
+
+    async def program() -> float:
+        batcher = Int(double, BatchLimits(1000, 8, max_wait=0), thread=device)
+
+        async def call(index: int, at: float, work: int) -> None:
+            await asyncio.sleep(at)
+            assert await batcher.submit(work, work) == 2 * work
+            starts[index] = asyncio.get_running_loop().time()
+
+        await asyncio.gather(*(call(i, at, work) for i, (at, work) in enumerate(arrivals)))
+        batcher.check()
+        await batcher.close()
+        return max(start + device.seconds(items) for start, items in device.passes)
+
+    end = virtual_clock.run(program())
+    twin = 0.0
+    for at, work in sorted(arrivals):
+        twin = max(twin, at) + 0.02 + work / 1000
+    assert len(starts) == len(arrivals)
+    assert end <= twin + 1e-9
+    assert sorted(w for _, items in device.passes for w in items) == sorted(
+        work for _, work in arrivals
+    )
+
+
+def test_passes_are_reported() -> None:
+    reports: list[PassReport] = []
+    device = virtual_clock.Device(lambda items: 1.0)
+
+    async def program() -> None:
+        limits = BatchLimits(100, 2, max_wait=0)
+        batcher = Int(double, limits, thread=device, observer=reports.append)
+        await asyncio.gather(*(batcher.submit(number, 7) for number in range(5)))
+        await batcher.close()
+
+    virtual_clock.run(program())
+    assert [report.items for report in reports] == [2, 2, 1]
+    assert [report.work for report in reports] == [14, 14, 7]
+    assert [report.seconds for report in reports] == pytest.approx([1, 1, 1])
+    assert [max(report.waits) for report in reports] == pytest.approx([0, 1, 2])
+    assert [(report.queued_items, report.queued_work) for report in reports] == [
+        (3, 21),
+        (1, 7),
+        (0, 0),
+    ]
+
+
+def test_room_is_reported_when_waiting_items_leave() -> None:
+    rooms: list[int] = []
+    device = virtual_clock.Device(lambda items: 1.0)
+
+    async def program() -> None:
+        batcher = Int(
+            double, BatchLimits(1), thread=device, on_room=lambda: rooms.append(batcher.queued_work)
+        )
+        tasks = [asyncio.create_task(batcher.submit(number, 1)) for number in range(3)]
+        await asyncio.sleep(0.5)
+        for task in tasks[1:]:
+            task.cancel()
+        await gather(tasks)
+        await batcher.close()
+
+    virtual_clock.run(program())
+    assert rooms == [2, 0]  # the first pass, and the end: the cancelled ones got none

@@ -16,7 +16,7 @@ from encoders.checkpoint import CheckpointError
 from encoders.vision.config import VisionConfig
 from encoders.vision.load import load_vision_model
 from encoders.vision.packing import Grid
-from encoders.vision.preprocess import patchify, to_patches
+from encoders.vision.preprocess import STD, byte_patches, patchify, to_patches
 from encoders.vision.tower import VisionTower
 
 # Windows of 5 and 3 patches: smaller than one row of tokens, never a divisor of a segment.
@@ -152,7 +152,19 @@ def test_resize_equals_bilinear_by_hand() -> None:
         a, b = resized.take(low, axis), resized.take(high, axis)
         resized = a * (1 - weight) + b * weight
     expected = reference_patches(resized[None], 16, 1, 2)
-    torch.testing.assert_close(patches, expected, atol=1e-3, rtol=0)
+    # One level of 8 bits, in units of a normalised value.
+    torch.testing.assert_close(patches, expected, atol=1.02 / 255 / min(STD), rtol=0)
+
+
+def test_byte_patches_give_the_rows_of_normalised_ones() -> None:
+    tower = make_tower(TINY)
+    frames = torch.randint(0, 256, (4, 40, 56, 3), dtype=torch.uint8)
+    sizes: dict[str, Any] = {"patch": 4, "temporal": 2, "merge": 2}
+    for count in (1, 4):
+        raw, grid = byte_patches(frames[:count], (40, 56), **sizes)
+        assert raw.dtype == torch.uint8
+        exact = to_patches(frames[:count], (40, 56), **sizes)
+        torch.testing.assert_close(tower([(raw, grid)])[0], tower([exact])[0], atol=1e-5, rtol=1e-4)
 
 
 def save_checkpoint(directory: Path, tensors: dict[str, torch.Tensor]) -> None:
