@@ -32,6 +32,7 @@ def make_gateway(
         max_item_bytes=gateway.max_media_bytes,
         timeout_s=gateway.media_timeout_s,
         store=store,
+        parts_in_work=settings.video.parts_in_work,
     )
     pipeline = Pipeline(
         stages,
@@ -40,5 +41,6 @@ def make_gateway(
         max_items=gateway.max_media_items,
         request_timeout_s=gateway.request_timeout_s,
         retry_after_s=gateway.retry_after_s,
+        progress_s=gateway.progress_period_s,
     )
     return Gateway(pipeline, gateway)

@@ -10,29 +10,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from app.chat import MediaItem
+from app.clips import ClipEncoder, Lookup
 from app.errors import ApiError, bad_request
 from app.inline import Fetches, read_item
 from app.item_options import ItemOptions, OptionRules
-from app.stages import BadMedia, RowsGone, StageDied, StageError, Stages
+from app.progress import Board, Progress
+from app.retry import first_failure, twice
+from app.stages import BadMedia, RowsGone, StageError, Stages
 from encoders.digest import media_digest
-from encoders.embedding import Embedding
+from encoders.embedding import Embedding, RowsArray
 from encoders.single_flight import SingleFlight
 from encoders.store import Lease, RowsLost, RowsReader, StoreOptions
 from encoders.store.watch import Watch
-from encoders.video_layout import compose_video
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 # Encodes of an item whose rows are evicted each time before they can be read.
 _VALUE_TRIES = 3
 # Hashing more bytes than this happens in a thread.
-_HASH_IN_PLACE = 1 << 20
+_HASH_IN_PLACE = 1 << 18
 
 
 @dataclass
@@ -40,6 +41,7 @@ class _Work:
     """What one request has begun: downloads by source, encodes by digest."""
 
     group: asyncio.TaskGroup
+    progress: Progress | None
     reads: dict[tuple[str, str], asyncio.Task[bytes]] = field(default_factory=dict)
     encodes: dict[str, asyncio.Task[Embedding]] = field(default_factory=dict)
 
@@ -50,6 +52,7 @@ class MediaEncoder:
     `identity` names the checkpoint and how it is run: it is part of every digest, so that two
     models never share an embedding. `interleave` is the family's rule for a clip's sound, see
     `encoders.video_layout`. `store`: the node's store; None = every item is encoded.
+    `parts_in_work`: parts of one long clip that are decoded or encoded at once.
     """
 
     def __init__(
@@ -63,24 +66,39 @@ class MediaEncoder:
         max_item_bytes: int,
         timeout_s: float,
         store: StoreOptions | None = None,
+        parts_in_work: int = 4,
     ) -> None:
         self._stages = stages
         self._fetcher = fetcher
         self._rules = rules
         self._identity = identity
-        self._interleave = interleave
         self._max_item_bytes = max_item_bytes
         self._timeout_s = timeout_s
         self._reader = RowsReader(store)
         self._flights: SingleFlight[Embedding] = SingleFlight(BadMedia)
         self._watch = Watch(store, self._reader.store, self._flights)
         self._adoptions: set[asyncio.Task[None]] = set()
+        self.board = Board()
+        self._clips = ClipEncoder(
+            stages,
+            Lookup(self._find, self._load),
+            self.board,
+            identity,
+            interleave=interleave,
+            in_work=parts_in_work,
+        )
 
-    async def encode(self, items: Sequence[MediaItem], by_value: bool = False) -> list[Embedding]:
+    async def encode(
+        self,
+        items: Sequence[MediaItem],
+        by_value: bool = False,
+        progress: Progress | None = None,
+    ) -> list[Embedding]:
         """The embeddings of `items`, in order. Raises `ApiError` or `StageError`.
 
         Their rows are references where the store keeps them, which pin nothing: `by_value` is for
-        requests whose references were evicted before the engine had opened them.
+        requests whose references were evicted before the engine had opened them. `progress` is told
+        what to follow.
         """
         if not items:
             return []
@@ -88,10 +106,10 @@ class MediaEncoder:
         find = self._value if by_value else self._item
         try:
             async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as group:
-                work = _Work(group)
+                work = _Work(group, progress)
                 tasks = [group.create_task(find(item, work)) for item in items]
         except BaseExceptionGroup as failures:
-            raise _first(failures) from None
+            raise first_failure(failures) from None
         except TimeoutError:
             raise ApiError(
                 504,
@@ -104,6 +122,8 @@ class MediaEncoder:
         options = self._rules.options(item)
         data = await self._read(item, work)
         digest = await self._digest(item.modality, data, options.fields())
+        if work.progress is not None:
+            work.progress.follow(item.where, digest)
         if digest not in work.encodes:
             encode = self._encode(item, data, digest, options)
             work.encodes[digest] = work.group.create_task(encode)
@@ -126,16 +146,19 @@ class MediaEncoder:
         for _ in range(_VALUE_TRIES):
             embedding = await self._item(item, work)
             try:
-                rows = await self._reader.open(embedding)
+                return replace(embedding, rows=await self._load(embedding))
             except RowsLost:
                 work.encodes.pop(embedding.digest, None)
-                continue
-            if isinstance(rows, Lease):
-                array = rows.rows()
-                self._reader.close([rows])
-                return replace(embedding, rows=array)
-            return replace(embedding, rows=rows)
         raise RowsGone("embedding store", "rows are evicted faster than they can be read")
+
+    async def _load(self, embedding: Embedding) -> RowsArray:
+        """Raises `RowsLost`."""
+        rows = await self._reader.open(embedding)
+        if not isinstance(rows, Lease):
+            return rows
+        array = rows.rows()
+        self._reader.close([rows])
+        return array
 
     async def _encode(
         self, item: MediaItem, data: bytes, digest: str, options: ItemOptions
@@ -161,51 +184,28 @@ class MediaEncoder:
     ) -> Embedding:
         """Raises `BadMedia` or `StageError`."""
         if modality == "image":
-            return await _twice(
+            return await twice(
                 lambda: self._stages.images.encode_image(data, digest, options.encode)
             )
         if modality == "audio":
             return await self._sound(data, digest)
         # Another node's store may have it: that of the replica which is asked for this digest.
-        found = await _twice(lambda: self._stages.images.find(digest))
+        found = await twice(lambda: self._stages.images.find(digest))
         return found or await self._clip(data, digest, options)
 
     async def _sound(self, data: bytes, digest: str) -> Embedding:
         # Asked first, because the replica that decodes is not the one that remembers.
-        found = await _twice(lambda: self._stages.audio.find(digest))
+        found = await twice(lambda: self._stages.audio.find(digest))
         if found is not None:
             return found
-        sound = await _twice(lambda: self._stages.video.decode_sound(data))
-        return await _twice(
+        sound = await twice(lambda: self._stages.video.decode_sound(data))
+        return await twice(
             lambda: self._stages.audio.encode_samples(sound.samples, sound.rate, digest)
         )
 
     async def _clip(self, data: bytes, digest: str, options: ItemOptions) -> Embedding:
         began = time.perf_counter()
-        clip = await _twice(lambda: self._stages.video.decode_clip(data, options.decode))
-        sound = clip.sound
-        try:
-            async with asyncio.TaskGroup() as group:
-                seen = group.create_task(
-                    _twice(
-                        lambda: self._stages.images.encode_frames(
-                            clip.frames, digest, options.encode
-                        )
-                    )
-                )
-                heard = None
-                if sound is not None and sound.samples.shape[-1]:
-                    samples, rate = sound.samples, sound.rate
-                    heard = group.create_task(
-                        _twice(lambda: self._stages.audio.encode_track(samples, rate))
-                    )
-        except BaseExceptionGroup as failures:
-            raise _first(failures) from None
-        vision, grid = seen.result()
-        rows = heard.result() if heard else None
-        composed = compose_video(
-            digest, clip.times, grid, vision, rows, interleave=self._interleave
-        )
+        composed = await self._clips.encode(data, digest, options)
         return await self._keep_clip(composed, time.perf_counter() - began)
 
     async def _keep_clip(self, clip: Embedding, seconds: float) -> Embedding:
@@ -229,20 +229,3 @@ class MediaEncoder:
         """Encodes in flight, leases and the store's counters, as plain data."""
         flights = {"single_flight": self._flights.report()}
         return {**flights, **self._reader.report(), "violations": self._watch.violations}
-
-
-async def _twice(call: Callable[[], Awaitable[T]]) -> T:
-    """One more try when the replica died: nothing of an encode has reached the client yet."""
-    try:
-        return await call()
-    except StageDied:
-        return await call()
-
-
-def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The failure to report: the client's own mistakes before ours."""
-    flat = [
-        _first(failure) if isinstance(failure, BaseExceptionGroup) else failure
-        for failure in failures.exceptions
-    ]
-    return min(flat, key=lambda failure: not isinstance(failure, (ApiError, BadMedia)))

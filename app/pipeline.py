@@ -10,7 +10,9 @@ from typing import Any
 
 from app.chat import ParsedChat, parse_chat
 from app.errors import ApiError, bad_request, overloaded, quoted
+from app.live import watched
 from app.media import MediaEncoder
+from app.progress import Progress
 from app.reply import Reply, open_reply
 from app.stages import BadMedia, RowsGone, Stage, StageDied, StageError, StageFull, Stages
 
@@ -29,6 +31,7 @@ class Pipeline:
         max_items: int,
         request_timeout_s: float,
         retry_after_s: float,
+        progress_s: float = 1.0,
     ) -> None:
         self._stages = stages
         self._media = media
@@ -36,6 +39,7 @@ class Pipeline:
         self._max_items = max_items
         self._request_timeout_s = request_timeout_s
         self._retry_after_s = retry_after_s
+        self._progress_s = progress_s
         self._created = int(time.time())
         self._asked: dict[str, asyncio.Future[bool]] = {}
 
@@ -44,12 +48,20 @@ class Pipeline:
         deadline = asyncio.get_running_loop().time() + self._request_timeout_s
         self._check_model(body)
         chat = parse_chat(body, self._max_items)
+        progress = Progress(self._media.board)
+        reply = self._reply(chat, deadline, progress)
+        if not body.get("stream") or all(item.modality != "video" for item in chat.items):
+            return await reply
+        return await watched(reply, progress, self._progress_s)
+
+    async def _reply(self, chat: ParsedChat, deadline: float, progress: Progress) -> Reply:
+        """Raises `ApiError`."""
         try:
             try:
-                return await self._answer(chat, deadline)
+                return await self._answer(chat, deadline, progress)
             except RowsGone as failure:
                 logger.info("%s; encoding again", failure)
-                return await self._answer(chat, deadline, by_value=True)
+                return await self._answer(chat, deadline, progress, by_value=True)
         except StageError as failure:
             raise self._failed(failure) from failure
         except BadMedia as failure:
@@ -57,9 +69,11 @@ class Pipeline:
         except TimeoutError:
             raise ApiError(504, "the request took longer than it may", code="timeout") from None
 
-    async def _answer(self, chat: ParsedChat, deadline: float, by_value: bool = False) -> Reply:
+    async def _answer(
+        self, chat: ParsedChat, deadline: float, progress: Progress, by_value: bool = False
+    ) -> Reply:
         async with asyncio.timeout_at(deadline):
-            embeddings = await self._media.encode(chat.items, by_value)
+            embeddings = await self._media.encode(chat.items, by_value, progress)
         return await open_reply(lambda: self._stages.llm.chat(chat.body, embeddings), deadline)
 
     async def stats(self) -> dict[str, Any]:

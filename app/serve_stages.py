@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import ray
 from ray import exceptions as ray_errors
 from ray.serve.exceptions import (
     BackPressureError,
@@ -31,6 +33,7 @@ from app.stages import (
 from encoders.embedding import Embedding, RowsArray
 from encoders.store import RowsLost
 from llm.reply import ReplyHead
+from video.long_clip import LongClip, Part, SoundPart
 
 _MEDIA = (encoders.errors.MediaError, video.errors.MediaError)
 _FULL = (BackPressureError, video.errors.DecoderBusy)
@@ -120,6 +123,10 @@ class ServeImages(_Calls):
         rows, grid = await self._call("encode_frames", frames, digest, dict(options), large=True)
         return rows, grid
 
+    async def encode_part(self, frames: Any, digest: str, options: Mapping[str, Any]) -> Embedding:
+        part: Embedding = await self._call("encode_part", frames, digest, dict(options), large=True)
+        return part
+
     async def find(self, digest: str) -> Embedding | None:
         found: Embedding | None = await self._call("find", digest)
         return found
@@ -144,13 +151,42 @@ class ServeAudio(_Calls):
         rows: RowsArray = await self._call("encode_track", samples, rate, large=True)
         return rows
 
+    async def encode_part(
+        self, samples: Any, rate: int, digest: str, lead: int, seconds: int
+    ) -> Embedding:
+        part: Embedding = await self._call(
+            "encode_part", samples, rate, digest, lead, seconds, large=True
+        )
+        return part
+
 
 class ServeVideo(_Calls):
     """`VideoStage` over a handle."""
 
-    async def decode_clip(self, data: bytes, sampling: Mapping[str, Any]) -> Clip:
-        clip: Clip = await self._call("decode_clip", data, dict(sampling), large=True)
+    def hold(self, data: bytes) -> Any:
+        # Into the object store once, from where every replica maps it. As an array: bytes would be
+        # copied out.
+        return ray.put(np.frombuffer(data, np.uint8)) if len(data) > _BY_VALUE else data
+
+    async def begin_clip(
+        self, held: Any, token: str, sampling: Mapping[str, Any]
+    ) -> Clip | LongClip:
+        clip: Clip | LongClip = await self._call(
+            "begin_clip", held, token, dict(sampling), large=True
+        )
         return clip
+
+    async def decode_part(
+        self, held: Any, token: str, sampling: Mapping[str, Any], size: tuple[int, int], part: Part
+    ) -> Clip:
+        clip: Clip = await self._call(
+            "decode_part", held, token, dict(sampling), size, part, large=True
+        )
+        return clip
+
+    async def decode_sound_part(self, held: Any, token: str, part: SoundPart) -> Sound:
+        sound: Sound = await self._call("decode_sound_part", held, token, part, large=True)
+        return sound
 
     async def decode_sound(self, data: bytes) -> Sound:
         sound: Sound = await self._call("decode_sound", data, large=True)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from encoders.embedding import Embedding, RowsArray
 from llm.reply import ReplyHead
+from video.long_clip import LongClip, Part, SoundPart
 
 
 class StageError(Exception):
@@ -71,6 +72,10 @@ class ImageStage(Stage, Protocol):
         """Vision rows of a clip's frames uint8 [T, H, W, 3] and their grid (t, h, w)."""
         ...
 
+    async def encode_part(self, frames: Any, digest: str, options: Mapping[str, Any]) -> Embedding:
+        """The rows of a part of a clip, kept under a digest of its own; the layout is the rows."""
+        ...
+
     async def find(self, digest: str) -> Embedding | None:
         """The embedding of an item (a clip, too) that need not be decoded again, or None."""
         ...
@@ -93,6 +98,12 @@ class AudioStage(Stage, Protocol):
         """The rows alone, for the sound track of a clip."""
         ...
 
+    async def encode_part(
+        self, samples: Any, rate: int, digest: str, lead: int, seconds: int
+    ) -> Embedding:
+        """The rows of a part of a track: of `seconds`, after the first `lead` of `samples`."""
+        ...
+
 
 class Sound(Protocol):
     """A decoded sound: float32 samples [channels, n] at `rate` per second."""
@@ -105,7 +116,8 @@ class Sound(Protocol):
 
 
 class Clip(Protocol):
-    """A decoded clip: sampled frames uint8 [T, H, W, 3], their times in seconds, its sound."""
+    """A decoded clip: sampled frames uint8 [T, H, W, 3], their times in seconds, its sound, and how
+    many frames could not be decoded."""
 
     @property
     def frames(self) -> Any: ...
@@ -116,11 +128,32 @@ class Clip(Protocol):
     @property
     def sound(self) -> Sound | None: ...
 
+    @property
+    def lost(self) -> int: ...
+
 
 class VideoStage(Stage, Protocol):
     """The video decoder, which also decodes stand-alone sounds."""
 
-    async def decode_clip(self, data: bytes, sampling: Mapping[str, Any]) -> Clip: ...
+    def hold(self, data: bytes) -> Any:
+        """The bytes in the form in which the calls for one clip share them."""
+        ...
+
+    async def begin_clip(
+        self, held: Any, token: str, sampling: Mapping[str, Any]
+    ) -> Clip | LongClip:
+        """A short clip decoded, a long one planned; `token` names the bytes."""
+        ...
+
+    async def decode_part(
+        self, held: Any, token: str, sampling: Mapping[str, Any], size: tuple[int, int], part: Part
+    ) -> Clip:
+        """The frames of a part of a long clip."""
+        ...
+
+    async def decode_sound_part(self, held: Any, token: str, part: SoundPart) -> Sound:
+        """The sound of a part of a long clip."""
+        ...
 
     async def decode_sound(self, data: bytes) -> Sound: ...
 

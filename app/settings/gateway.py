@@ -57,6 +57,12 @@ class GatewaySettings(Scaling):
     request_timeout_s: float = Field(
         default=1800.0, gt=0, le=604_800, description="Seconds of a whole request"
     )
+    progress_period_s: float = Field(
+        default=1.0,
+        gt=0,
+        le=60,
+        description="Seconds between two comments about the progress of a streamed request",
+    )
     ready_timeout_s: float = Field(
         default=5.0, gt=0, le=600, description="Seconds in which every stage must answer /ready"
     )

@@ -115,6 +115,18 @@ class VideoSettings(Scaling):
     chunks: int = Field(
         default=1, ge=1, le=256, description="Chunks of one clip decoded in parallel threads"
     )
+    part_frames: int = Field(
+        default=64,
+        ge=2,
+        le=100_000,
+        description="Frames of a part of a long clip; clips with no more are decoded at once",
+    )
+    parts_in_work: int = Field(
+        default=4,
+        ge=1,
+        le=1024,
+        description="Parts of one clip that are decoded or encoded at once; bounds its memory",
+    )
     memory_bytes: int = Field(
         default=2 * GIB, ge=16 * MIB, le=1024 * GIB, description="Decoded frames held per clip"
     )

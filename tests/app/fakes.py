@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,10 @@ from app.assemble import make_gateway
 from app.gateway import Gateway
 from app.settings import ROOT, Settings, parse_settings
 from app.stages import BadMedia, Stages
-from encoders.embedding import Embedding, RowsArray, audio_layout, image_layout
+from encoders.embedding import Embedding, Rows, RowsArray, audio_layout, image_layout
 from encoders.store import StoreOptions
 from llm.reply import ReplyHead
+from video.long_clip import LongClip, Part, SoundPart
 
 MODEL = {"processor_config": {"fps": 1.0, "max_frames": 64}}
 NAME = "mimo-pocket"
@@ -89,6 +91,14 @@ class FakeImages(Calls):
         pairs = len(frames) // 2
         return rows(pairs), (pairs, 2, 2)
 
+    async def encode_part(self, frames: Any, digest: str, options: Mapping[str, Any]) -> Embedding:
+        await self.work("encode_part", frames.shape)
+        self.seen.append(("options", dict(options)))
+        value = np.full((len(frames) // 2, 4), frames[0, 0, 0, 0], np.float32)
+        part = Embedding("video", digest, (Rows("video", len(value)),), RowsArray(value, "float32"))
+        self.kept[digest] = part
+        return part
+
 
 class FakeAudio(Calls):
     def __init__(self) -> None:
@@ -107,6 +117,15 @@ class FakeAudio(Calls):
         await self.work("encode_track", (samples.shape, rate))
         return rows(max(1, round(samples.shape[-1] / rate * 6.25)))
 
+    async def encode_part(
+        self, samples: Any, rate: int, digest: str, lead: int, seconds: int
+    ) -> Embedding:
+        await self.work("encode_part", (samples.shape, rate, lead, seconds))
+        count = min(math.ceil((samples.shape[-1] / rate - lead) * 6.25), round(seconds * 6.25))
+        part = Embedding("audio", digest, (Rows("audio", count),), rows(count))
+        self.kept[digest] = part
+        return part
+
 
 @dataclass
 class FakeSound:
@@ -119,16 +138,52 @@ class FakeClip:
     frames: np.ndarray
     times: np.ndarray
     sound: FakeSound | None
+    lost: int = 0
+
+
+def long_clip(parts: int, frames: int = 4, sound_parts: int = 0, name: str = "key") -> LongClip:
+    """A plan of `parts` parts with a frame every half second, and sound parts of two seconds."""
+    total = parts * frames
+    pictures = [Part(n * frames, frames, f"{name} {n}") for n in range(parts)]
+    sounds = [SoundPart(2 * n, 2, f"{name} sound {n}") for n in range(sound_parts)]
+    times = np.arange(total) * 0.5
+    return LongClip(times, (8, 8), 2.0, total / 2, tuple(pictures), tuple(sounds))
 
 
 class FakeVideo(Calls):
     with_sound = True
 
-    async def decode_clip(self, data: bytes, sampling: Mapping[str, Any]) -> FakeClip:
-        await self.work("decode_clip", data)
+    long: LongClip | None = None
+    lost: Mapping[int, int] = {}
+
+    def hold(self, data: bytes) -> Any:
+        return data
+
+    async def begin_clip(
+        self, held: Any, token: str, sampling: Mapping[str, Any]
+    ) -> FakeClip | LongClip:
+        await self.work("decode_clip", held)
         self.seen.append(("sampling", dict(sampling)))
+        if self.long is not None:
+            return self.long
         sound = FakeSound(np.zeros((1, 16000), np.float32), 8000) if self.with_sound else None
         return FakeClip(np.zeros((4, 8, 8, 3), np.uint8), np.arange(4) * 0.5, sound)
+
+    async def decode_part(
+        self, held: Any, token: str, sampling: Mapping[str, Any], size: tuple[int, int], part: Part
+    ) -> FakeClip:
+        await self.work("decode_part", part.first)
+        assert self.long is not None
+        lost = self.lost.get(part.first, 0)
+        kept = part.count - lost
+        times = self.long.times[part.first : part.first + kept]
+        frames = np.full((kept, *size, 3), part.first, np.uint8)
+        return FakeClip(frames, times, None, lost)
+
+    async def decode_sound_part(self, held: Any, token: str, part: SoundPart) -> FakeSound:
+        await self.work("decode_sound_part", part.start)
+        seconds = part.lead + part.seconds + 1
+        return FakeSound(np.zeros((1, seconds * 8000), np.float32), 8000)
 
     async def decode_sound(self, data: bytes) -> FakeSound:
         await self.work("decode_sound", data)
