@@ -10,6 +10,8 @@ from __future__ import annotations
 import binascii
 from urllib.parse import unquote_to_bytes
 
+import pybase64
+
 _WHITE_SPACE = b" \t\r\n\x0b\x0c"
 _SLICE = 4 * 2**18
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
@@ -70,7 +72,7 @@ def decode_base64(text: str, max_bytes: int) -> bytes:
     try:
         # In slices: one call would hold the interpreter's lock for all of a large item.
         slices = range(0, len(raw), _SLICE)
-        parts = [binascii.a2b_base64(raw[at : at + _SLICE], strict_mode=True) for at in slices]
+        parts = [pybase64.b64decode(raw[at : at + _SLICE], validate=True) for at in slices]
     except binascii.Error:
         raise InlineError("the base64 data is damaged: it does not decode") from None
     return _not_empty(b"".join(parts))

@@ -10,8 +10,9 @@ from app.data_uri import InlineError, decode_base64, decode_data_uri, is_data_ur
 from app.errors import ApiError, bad_request, megabytes, too_large
 from app.fetch import FetchError
 
-# Text longer than this is decoded in a thread, so that the event loop stays free.
-_IN_PLACE = 64 * 1024
+# Text longer than this is decoded in a thread, so that the event loop stays free. Below it, the way
+# to a thread and back takes longer than the decoding.
+_IN_PLACE = 1 << 20
 
 
 class Fetches(Protocol):
