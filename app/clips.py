@@ -217,7 +217,7 @@ class _Parts:
             raise BadMedia("no frame of the video can be decoded")
         return compose_parts(
             self._digest,
-            np.concatenate([self._times[first] for first in sorted(self._times)]),
+            np.concatenate([self._times[first] for first in sorted(self._times)]).tolist(),
             [self._vision[first] for first in sorted(self._vision)],
             [self._sound[start] for start in sorted(self._sound)],
             interleave=interleave,
