@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from llm.queue.engine import schedule_policy
+
 
 def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments for SGLang's Engine.
@@ -18,7 +20,7 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     checkpoints in production, and which one they were trained with is not published. With
     ``window_counts_self`` the engine is given a window of one less.
     """
-    mtp = settings["mtp"]
+    mtp, queue = settings["mtp"], settings["queue"]
     arguments: dict[str, Any] = {
         "model_path": settings["model_path"],
         "served_model_name": settings["served_name"],
@@ -50,6 +52,10 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
             "speculative_eagle_topk": 1,
             "speculative_num_draft_tokens": mtp["steps"] + 1,
         }
+    if queue["policy"] == "compute_aware":
+        arguments["schedule_policy"] = schedule_policy(
+            queue["penalty"], queue["head_start_tokens"], queue["chunk_share"]
+        )
     if settings["device"] == "cpu":
         arguments |= {
             "attention_backend": "torch_native",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
@@ -20,10 +21,14 @@ class OmniServingChat(OpenAIServingChat):
     """
 
     prompt: ChatPrompt | None = None
+    prompt_tokens: Callable[[int], None] | None = None
 
-    def for_prompt(self, prompt: ChatPrompt) -> OmniServingChat:
+    def for_prompt(
+        self, prompt: ChatPrompt, prompt_tokens: Callable[[int], None] | None = None
+    ) -> OmniServingChat:
         serving = copy.copy(self)
         serving.prompt = prompt
+        serving.prompt_tokens = prompt_tokens
         return serving
 
     def _render_and_encode_chat_template(
@@ -59,6 +64,8 @@ class OmniServingChat(OpenAIServingChat):
         self, request: ChatCompletionRequest, raw_request: Any = None
     ) -> tuple[GenerateReqInput, ChatCompletionRequest]:
         adapted, request = super()._convert_to_internal_request(request, raw_request)
+        if self.prompt_tokens is not None:
+            self.prompt_tokens(len(adapted.input_ids))
         spans = list(self._prompt.spans)
         if spans:
             # With several choices SGLang takes the outer list for a batch of prompts.

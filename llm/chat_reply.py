@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +14,7 @@ from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest
 from encoders.embedding import Embedding
 from llm.chat import OmniServingChat
 from llm.prompt import ChatPrompt, Vocabulary
+from llm.queue.tiers import tier_of
 from llm.reply import ReplyHead
 from llm.rows import LeasedRows
 
@@ -42,21 +43,28 @@ async def reply(
     embeddings: Sequence[Embedding],
     rows: Sequence[torch.Tensor | LeasedRows],
     rid: str,
+    prompt_tokens: Callable[[int], None] | None = None,
 ) -> AsyncIterator[ReplyHead | bytes]:
     """Validate, generate, and yield a ReplyHead followed by the HTTP body.
 
     A request that is not valid yields OpenAI's error object with status 400 and names the
-    offending fields, not their values.
+    offending fields, not their values. ``prompt_tokens`` is told how many tokens the prompt has.
     """
     refused = _refused_field(body)
     if refused:
         yield ReplyHead(400, JSON)
         yield _error(f"{refused} is not accepted by this server", 400)
         return
+    try:
+        tier = tier_of(body)
+    except ValueError as error:
+        yield ReplyHead(400, JSON)
+        yield _error(str(error), 400)
+        return
     prompt = ChatPrompt(vocabulary, embeddings, rows)
     try:
-        guarded = prompt.guard(body)
-        request = ChatCompletionRequest.model_validate(guarded | {"rid": rid})
+        guarded = prompt.guard(body) | {"rid": rid, "priority": tier}
+        request = ChatCompletionRequest.model_validate(guarded)
     except ValidationError as error:
         yield ReplyHead(400, JSON)
         yield _error(_summary(error), 400)
@@ -66,7 +74,7 @@ async def reply(
         yield ReplyHead(500, JSON)
         yield _error(str(error), 500)
         return
-    response = await serving.for_prompt(prompt).handle_request(request, None)
+    response = await serving.for_prompt(prompt, prompt_tokens).handle_request(request, None)
     if isinstance(response, StreamingResponse):
         yield ReplyHead(response.status_code, "text/event-stream")
         async with aclosing(cast("AsyncGenerator[str | bytes]", response.body_iterator)) as chunks:

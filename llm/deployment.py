@@ -15,6 +15,7 @@ from encoders.store import RowsReader
 from llm.arguments import engine_arguments
 from llm.reply import ReplyHead
 from llm.request_ids import forget, root_of
+from llm.router.prompt import Route
 from llm.rows import opened
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class LLMReplica:
         engine.prepare(settings)
         from llm.chat import OmniServingChat
         from llm.prompt import vocabulary_of
+        from llm.router.replica import PrefixReporter
 
         imported = time.monotonic()
         self._settings = settings
@@ -43,11 +45,21 @@ class LLMReplica:
         manager = self._engine.tokenizer_manager
         self._serving = OmniServingChat(manager, self._engine.template_manager)
         self._vocabulary = vocabulary_of(manager.tokenizer, manager.model_config.hf_config)
+        router = settings["router"]
+        self._prefixes = PrefixReporter(
+            manager,
+            lambda text: len(self._vocabulary.encode(text)),
+            router["block_bytes"] if router["policy"] == "kv_affinity" else None,
+            settings["page_size"],
+        )
         self._warm = not settings["warmup"]
         self._warming = asyncio.Lock()
 
     async def chat(
-        self, body: dict[str, Any], embeddings: Sequence[Embedding] = ()
+        self,
+        body: dict[str, Any],
+        embeddings: Sequence[Embedding] = (),
+        route: Route | None = None,
     ) -> AsyncIterator[ReplyHead | bytes]:
         """Answer one OpenAI chat request.
 
@@ -55,6 +67,7 @@ class LLMReplica:
         ``embeddings[k]`` has the rows or refers to them. Yields a ReplyHead, then the HTTP body in
         pieces: SSE events or one JSON document. Leaving early aborts the request in the engine.
         Raises RowsLost before anything else when rows are gone: they must be encoded again.
+        ``route`` is for the router alone.
         """
         from llm.chat_reply import reply
 
@@ -62,8 +75,13 @@ class LLMReplica:
         rid = uuid.uuid4().hex
         try:
             rows = [opened(lease) for lease in leases]
-            async for piece in reply(self._serving, self._vocabulary, body, embeddings, rows, rid):
+            follow = self._prefixes.follow(rid, body, embeddings)
+            async for piece in reply(
+                self._serving, self._vocabulary, body, embeddings, rows, rid, follow.prompt
+            ):
+                follow.feed(piece)
                 yield piece
+            follow.done()
         finally:
             self._abort(rid)
             self._rows.close(leases)
@@ -97,6 +115,10 @@ class LLMReplica:
         """Requests in the engine, leases on rows and the store's counters, as plain data."""
         requests = len(self._engine.tokenizer_manager.rid_to_state)
         return {"requests": requests, **self._rows.report()}
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """What the routers know of this replica: its load and the prefixes that it holds."""
+        return await self._prefixes.report()
 
     def startup(self) -> dict[str, float]:
         """Seconds of each phase of this replica's start."""

@@ -19,7 +19,9 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     from llm import handover
+    from llm.queue import engine as queue_hooks
     from llm.request_ids import next_part
+    from llm.router import engine_probe
     from llm.version import check_sglang_version
 
     check_sglang_version()
@@ -38,6 +40,8 @@ def register() -> None:
         next_part,
         HookType.REPLACE,
     )
+    queue_hooks.register(HookRegistry, HookType)
+    engine_probe.register(HookRegistry, HookType)
     handover.register()
 
 

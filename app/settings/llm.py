@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from app.settings.base import Device, Dtype, Scaling, Section
+from app.settings.scheduling import QueueSettings, RouterSettings
 
 # Engine arguments that have a setting of their own: the escape hatch may not contradict it.
 _OWN = frozenset(
@@ -34,6 +35,7 @@ _OWN = frozenset(
         "enable_hierarchical_cache",
         "reasoning_parser",
         "tool_call_parser",
+        "schedule_policy",
     }
 )
 
@@ -102,6 +104,8 @@ class LlmSettings(Scaling):
         "in all) or not (129); implementations of the family disagree, see llm/arguments.py",
     )
     mtp: MtpSettings = Field(default=MtpSettings(), description="Multi-token prediction")
+    queue: QueueSettings = Field(default=QueueSettings(), description="Order of waiting requests")
+    router: RouterSettings = Field(default=RouterSettings(), description="How chats find a replica")
     hierarchical_cache: Literal[False] = Field(
         default=False, description="KV tiers below device memory; not available yet"
     )

@@ -63,12 +63,26 @@ class QueuePolicy:
 
 
 @dataclass(slots=True)
-class _Entry:
+class Place:
+    """Where a request stands: the clock and its order when it joined, its work and tier, and its
+    key since it started.
+    """
+
     joined: int
     order: int
     uncached: int
     tier: int
     placed: float | None = None
+
+    def key(self, policy: QueuePolicy) -> tuple[float, int]:
+        """Sort key: the policy's, then first come, first served."""
+        if self.placed is not None:
+            return self.placed, self.order
+        return policy.key(self.uncached, self.joined, self.tier), self.order
+
+    def start(self, policy: QueuePolicy) -> None:
+        """Its prefill begins: the key stays, whatever a preemption does to its work."""
+        self.placed = self.key(policy)[0]
 
 
 class WaitingQueue(Generic[Item]):
@@ -83,7 +97,7 @@ class WaitingQueue(Generic[Item]):
         self.policy = policy
         self.clock = 0
         self._order = 0
-        self._entries: dict[Item, _Entry] = {}
+        self._entries: dict[Item, Place] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -94,7 +108,7 @@ class WaitingQueue(Generic[Item]):
     def join(self, item: Item, uncached: int, tier: int = 0) -> None:
         """A request arrives; one that is known (it was preempted) keeps its place."""
         if item not in self._entries:
-            self._entries[item] = _Entry(self.clock, self._order, uncached, tier)
+            self._entries[item] = Place(self.clock, self._order, uncached, tier)
             self._order += 1
 
     def update(self, item: Item, uncached: int) -> None:
@@ -103,9 +117,7 @@ class WaitingQueue(Generic[Item]):
 
     def started(self, item: Item) -> None:
         """Its prefill begins."""
-        entry = self._entries[item]
-        if entry.placed is None:
-            entry.placed = self._key(entry)
+        self._entries[item].start(self.policy)
 
     def advance(self, tokens: int) -> None:
         """A prefill pass processed `tokens`."""
@@ -122,16 +134,12 @@ class WaitingQueue(Generic[Item]):
             del self._entries[item]
 
     def key(self, item: Item) -> tuple[float, int]:
-        """Sort key of a request: the policy's key, then first come, first served."""
-        entry = self._entries[item]
-        return (self._key(entry) if entry.placed is None else entry.placed), entry.order
+        """Sort key of a request, see `Place.key`."""
+        return self._entries[item].key(self.policy)
 
     def sorted(self, items: Iterable[Item]) -> list[Item]:
         """Waiting requests in the order in which they are served."""
         return sorted(items, key=self.key)
-
-    def _key(self, entry: _Entry) -> float:
-        return self.policy.key(entry.uncached, entry.joined, entry.tier)
 
     def check(self) -> None:
         """Raises AssertionError when the state is not consistent."""

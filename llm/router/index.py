@@ -12,7 +12,7 @@ forgotten. A prompt's blocks are touched from its start, so a parent is never ol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ MAX_PAIRS = 1 << 19
 
 _Holders = tuple[int, int]  # masks of the replicas that hold the block, and that can stop there
 _NOBODY: _Holders = (0, 0)
+_NOTHING: frozenset[int] = frozenset()
 _FEW = 24
 
 
@@ -53,9 +54,9 @@ class PrefixIndex:
         """Names of the replicas that are known."""
         return list(self._held)
 
-    def held(self, replica: str) -> frozenset[int]:
-        """Blocks that a replica is known to hold."""
-        return frozenset(self._held.get(replica, ()))
+    def held_by(self, replica: str) -> Set[int]:
+        """Blocks that a replica is known to hold; a live view, not to be kept."""
+        return self._held.get(replica, _NOTHING)
 
     def add_replica(self, replica: str) -> None:
         """A replica joins, empty; one that is known stays as it is."""

@@ -41,3 +41,11 @@ class Prompt:
             else:
                 high = middle
         return low
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A chat on its way: its prompt, and an id under which its load is counted."""
+
+    id: str
+    prompt: Prompt

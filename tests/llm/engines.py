@@ -34,6 +34,13 @@ SETTINGS: dict[str, Any] = {
     "tool_call_parser": "mimo",
     "chat_template_kwargs": {},
     "warmup": True,
+    "queue": {
+        "policy": "compute_aware",
+        "penalty": 1.0,
+        "head_start_tokens": 65_536,
+        "chunk_share": 0.5,
+    },
+    "router": {"policy": "kv_affinity", "block_bytes": 256},
     "extra_engine_args": {},
 }
 

@@ -1,0 +1,167 @@
+"""What one router knows, and how it decides: index, loads and policy behind one lock.
+
+Used by the Serve router in each gateway process (and, with a virtual clock, by anything that
+replays traffic). All times are the caller's, in seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from llm.buckets import BucketState
+from llm.router.blocks import BYTES_PER_TOKEN
+from llm.router.index import MAX_PAIRS, PrefixIndex
+from llm.router.loads import Loads
+from llm.router.policy import RoutingPolicy, rank, scores, tie_numbers
+from llm.router.prompt import Prompt
+from llm.router.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A replica, and what the router expects there: usable tokens and the policy's score."""
+
+    name: str
+    matched: int
+    score: float
+
+
+class RouterView:
+    """Thread safe: Serve runs routers in a loop of their own."""
+
+    def __init__(self, policy: RoutingPolicy | None = None, max_pairs: int = MAX_PAIRS) -> None:
+        self._policy = policy if policy is not None else RoutingPolicy()
+        self._index = PrefixIndex(max_pairs)
+        self._loads = Loads(self._index.slots)
+        self._reported: dict[str, float] = {}
+        self._ratios: dict[str, float] = {}
+        self._flying: dict[str, tuple[str, Prompt]] = {}
+        self._lock = threading.RLock()
+
+    def set_replicas(self, names: Iterable[str]) -> None:
+        """The replicas that are alive; who left is forgotten, who came is empty."""
+        with self._lock:
+            now = dict.fromkeys(names)
+            for gone in [name for name in self._index.replicas if name not in now]:
+                self._loads.drop_replica(gone)
+                self._index.drop_replica(gone)
+                self._reported.pop(gone, None)
+                self._ratios.pop(gone, None)
+                for request in [r for r, (where, _) in self._flying.items() if where == gone]:
+                    del self._flying[request]
+            for name in now:
+                self._index.add_replica(name)
+                self._loads.add_replica(name)
+
+    def report(self, replica: str, report: Report) -> None:
+        """A replica's report; one of an unknown replica or an older one is ignored."""
+        with self._lock:
+            if replica not in self._index.slots:
+                return
+            if report.at <= self._reported.get(replica, float("-inf")):
+                return
+            self._reported[replica] = report.at
+            self._loads.reported(replica, report.load, report.at)
+            usable = [block for block, stop in report.blocks.items() if stop]
+            self._index.replace(replica, list(report.blocks), usable, report.slices, report.slice)
+            if report.bytes_per_token:
+                self._ratios[replica] = report.bytes_per_token
+            for where, prompt in self._flying.values():
+                if where == replica:
+                    self._expect(replica, prompt)
+
+    def rank(
+        self, prompt: Prompt, names: Iterable[str] | None = None, first: int = 1
+    ) -> list[Ranked]:
+        """The best replicas for a prompt among `names` (None = all), best first."""
+        with self._lock:
+            slots = self._index.slots
+            if names is None:
+                alive = [slots[name] for name in self._index.replicas]
+            else:
+                alive = [slots[name] for name in names if name in slots]
+            chosen = np.array(alive, np.intp)
+            matched = self._index.matched(prompt)[chosen]
+            loads = self._loads.values[chosen]
+            digest = prompt.blocks[-1] if prompt.blocks else 0
+            ties = tie_numbers([slots.hashes[slot] for slot in alive], digest)
+            order = rank(self._policy, prompt.tokens, matched, loads, ties, first)
+            found = []
+            for index in order:
+                name = slots.names[alive[index]]
+                assert name is not None
+                score = scores(
+                    self._policy,
+                    prompt.tokens,
+                    matched[index : index + 1],
+                    loads[index : index + 1],
+                )
+                found.append(Ranked(name, int(matched[index]), float(score[0])))
+            return found
+
+    def sent(self, replica: str, request: str, prompt: Prompt, now: float) -> None:
+        """A prompt goes to a replica: it will be held there, and its uncached work is load."""
+        with self._lock:
+            flying = self._flying.get(request)
+            if replica not in self._index.slots or (flying is not None and flying[0] == replica):
+                return
+            matched = int(self._index.matched(prompt)[self._index.slots[replica]])
+            self._loads.sent(replica, request, prompt.tokens - matched, now)
+            self._flying[request] = (replica, prompt)
+            self._expect(replica, prompt)
+
+    def prefilled(self, request: str, replica: str | None = None) -> None:
+        """The first token of a request came, or it failed; an unknown one is no error.
+
+        With `replica`: only if it was sent there last (it may have been retried elsewhere).
+        """
+        with self._lock:
+            flying = self._flying.get(request)
+            if flying is not None and replica in (None, flying[0]):
+                del self._flying[request]
+                self._loads.prefilled(request)
+
+    def _expect(self, replica: str, prompt: Prompt) -> None:
+        """The blocks of a prompt on its way, as far as they are new; a match may stop at its end.
+
+        The next report corrects what was expected wrongly.
+        """
+        held = self._index.held_by(replica)
+        fresh = [block for block in prompt.blocks if block not in held]
+        if fresh:
+            self._index.stored(replica, fresh, fresh[-1:])
+
+    def state(self, prompt: Prompt) -> tuple[int, BucketState]:
+        """For length buckets: the prompt's uncached tokens here, and how loaded the replicas are.
+
+        The replica that would get the prompt counts.
+        """
+        with self._lock:
+            count = len(self._index.replicas)
+            best = self.rank(prompt)
+            matched = best[0].matched if best else 0
+            return prompt.tokens - matched, BucketState(count, float(self._loads.values.sum()))
+
+    @property
+    def bytes_per_token(self) -> float:
+        """What the replicas measured, or a usual value."""
+        with self._lock:
+            ratios = self._ratios.values()
+            return sum(ratios) / len(ratios) if ratios else BYTES_PER_TOKEN
+
+    def loads(self) -> dict[str, float]:
+        """Tokens queued and running by replica."""
+        with self._lock:
+            return {name: self._loads.load(name) for name in self._index.replicas}
+
+    def check(self) -> None:
+        """Raises AssertionError when index, loads and requests do not agree."""
+        with self._lock:
+            self._index.check()
+            self._loads.check()
+            for request, (replica, _) in self._flying.items():
+                assert replica in self._index.slots, f"{request} flies to a replica that is gone"
