@@ -100,13 +100,32 @@ def layout_rows(layout: Iterable[Segment]) -> int:
     return sum(segment.count for segment in layout if isinstance(segment, Rows))
 
 
+def modality_rows(layout: Iterable[Segment]) -> dict[Modality, tuple[int, int]]:
+    """Where each modality's rows lie in an embedding: the first one, and how many.
+
+    The modalities follow each other as they first occur in the layout; so each one's rows are one
+    piece of memory, however they are interleaved in the prompt.
+    """
+    counts: dict[Modality, int] = {}
+    for segment in layout:
+        if isinstance(segment, Rows) and segment.count:
+            counts[segment.modality] = counts.get(segment.modality, 0) + segment.count
+    found: dict[Modality, tuple[int, int]] = {}
+    start = 0
+    for modality, count in counts.items():
+        found[modality] = start, count
+        start += count
+    return found
+
+
 @dataclass(frozen=True)
 class Embedding:
-    """An encoded content part: rows in prompt order and the layout that places them.
+    """An encoded content part: its rows and the layout that places them.
 
     `modality` is the content part's own, `digest` its 64 hex characters (256 bit), `rows` a
-    `RowsArray` or a Ray object reference to one. A video with sound has vision and audio rows
-    interleaved in prompt order in one array; each `Rows.modality` says which are which.
+    `RowsArray`, a `RowsRef` into a node's store (`encoders.store`) or a Ray object reference to an
+    array. A video with sound has vision and audio rows in one array, each modality's in prompt
+    order and without a gap: see `modality_rows`.
     """
 
     modality: Modality

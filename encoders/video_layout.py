@@ -112,7 +112,7 @@ def compose_video(
     merge: int = SPATIAL_MERGE,
     audio_rows_per_second: float = AUDIO_ROWS_PER_SECOND,
 ) -> Embedding:
-    """A clip's embedding: vision rows [t*h*w/merge², hidden] and sound rows in prompt order.
+    """A clip's embedding: vision rows [t*h*w/merge², hidden], then those sound rows that are used.
 
     `times` as in `plan_pairs`, `audio` the rows of the whole sound track starting with the picture.
     Raises `ValueError` when grid, times and rows do not belong together.
@@ -124,13 +124,9 @@ def compose_video(
     layout, groups = _plan(times, grid, count, interleave, merge, audio_rows_per_second)
     if audio is None or not count:
         return Embedding("video", digest, layout, vision)
-    per_pair = len(vision) // t
-    parts: list[RowsArray] = []
-    for group in groups:
-        first, last = group[0], group[-1]
-        parts.append(vision.slice(first.index * per_pair, (last.index + 1) * per_pair))
-        parts.extend(audio.slice(pair.audio_start, pair.audio_stop) for pair in group)
-    return Embedding("video", digest, layout, RowsArray.concat(parts))
+    # Neighbouring pairs share an edge, so what is heard is one piece of the track.
+    heard = audio.slice(groups[0][0].audio_start, groups[-1][-1].audio_stop)
+    return Embedding("video", digest, layout, RowsArray.concat([vision, heard]))
 
 
 def compose_parts(

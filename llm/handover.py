@@ -11,6 +11,7 @@ import json
 import mmap
 import os
 import time
+from dataclasses import astuple
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from sglang.srt.managers.mm_utils import ShmPointerMMData
 from encoders.embedding import RowsArray
 from encoders.store import Lease, open_rows
 from encoders.store.format import rows_of
-from llm.rows import SharedRows, gather
+from llm.rows import SharedRows
 
 # A file to which engine processes append a line for each item that reaches them (benchmarks).
 TRACE_ENV = "OMNISERVE_ROWS_TRACE"
@@ -29,23 +30,21 @@ class MappedRows(ShmPointerMMData):
     """`SharedRows` on their way to an engine process."""
 
     def __init__(self, rows: SharedRows) -> None:
-        self.__setstate__({"path": rows.path, "digest": rows.digest, "runs": rows.runs}, False)
+        self.__setstate__({"rows": astuple(rows)}, False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "digest": self.digest, "runs": self.runs}
+        return {"rows": astuple(self.rows)}
 
     def __setstate__(self, state: dict[str, Any], arrived: bool = True) -> None:
         """Raises nothing: ranks must agree on a failure, which `materialize` reports."""
-        self.path = state["path"]
-        self.digest = state["digest"]
-        self.runs = tuple((start, count) for start, count in state["runs"])
+        self.rows = SharedRows(*state["rows"])
         self.precomputed_hash = None
         self._shm_handle = None
         self._lease: Lease | None = None
         self._materialization_error: str | None = None
         if arrived:
             try:
-                self._lease = open_rows(self.path, self.digest)
+                self._lease = open_rows(self.rows.path, self.rows.digest)
             except Exception as failure:
                 self._materialization_error = f"{type(failure).__name__}: {failure}"
 
@@ -58,7 +57,8 @@ class MappedRows(ShmPointerMMData):
             raise RuntimeError(self._materialization_error or "the rows were given back")
         try:
             memory = mmap.mmap(self._lease.fileno(), self._lease.size, access=mmap.ACCESS_COPY)
-            rows = gather(_tensor(rows_of(memory, self._lease.head)), self.runs)
+            whole = _tensor(rows_of(memory, self._lease.head))
+            rows = whole[self.rows.start : self.rows.start + self.rows.count]
             _trace(self._lease, rows)
             return rows
         finally:
@@ -88,7 +88,7 @@ def _is_pointer(original: Any, obj: object) -> bool:
 
 
 def _decode(original: Any, state: dict[str, Any]) -> Any:
-    if "digest" not in state:
+    if "rows" not in state:
         return original(state)
     from sglang.srt.utils.msgpack_utils import _from_msgpack_state
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from encoders.embedding import Embedding, Modality, Special, Text
-from llm.rows import LeasedRows, Run, SharedRows, pick
+from encoders.embedding import Embedding, Modality, Special, Text, modality_rows
+from llm.rows import LeasedRows, SharedRows, pick
 
 if TYPE_CHECKING:
     import torch
@@ -179,8 +179,6 @@ class ChatPrompt:
     def _expand(self, index: int, ids: list[int]) -> None:
         embedding, rows = self.embeddings[index], self.rows[index]
         offsets: dict[Modality, list[tuple[int, int]]] = {}
-        picked: dict[Modality, list[Run]] = {}
-        row = 0
         for segment in embedding.layout:
             if isinstance(segment, Special):
                 ids.append(self.vocabulary.tokenizer.convert_tokens_to_ids(segment.token))
@@ -188,15 +186,13 @@ class ChatPrompt:
                 ids += self.vocabulary.encode(segment.text)
             elif segment.count:
                 offsets.setdefault(segment.modality, []).append((len(ids), segment.count))
-                picked.setdefault(segment.modality, []).append((row, segment.count))
-                row += segment.count
                 ids += [self.vocabulary.pads[segment.modality]] * segment.count
-        for modality, runs in offsets.items():
+        for modality, (start, count) in modality_rows(embedding.layout).items():
             self.spans.append(
                 MediaSpan(
                     modality,
-                    tuple(runs),
-                    pick(rows, picked[modality]),
+                    tuple(offsets[modality]),
+                    pick(rows, start, count),
                     _identity(embedding, modality),
                 )
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,23 +11,21 @@ from encoders.store import Lease
 if TYPE_CHECKING:
     import torch
 
-Run = tuple[int, int]
-"""Consecutive rows: the first, and how many."""
-
 
 @dataclass(frozen=True)
 class SharedRows:
-    """Runs of the rows in a file that this process holds open (`path`, see `Lease`).
+    """`count` rows from `start` on in a file that this process holds open (`path`, see `Lease`).
 
     Good for as long as the lease: a request's own time.
     """
 
     path: str
     digest: str
-    runs: tuple[Run, ...]
+    start: int
+    count: int
 
     def __len__(self) -> int:
-        return sum(count for _, count in self.runs)
+        return self.count
 
 
 class LeasedRows:
@@ -40,8 +37,8 @@ class LeasedRows:
     def __len__(self) -> int:
         return self._lease.head.rows
 
-    def pick(self, runs: Sequence[Run]) -> SharedRows:
-        return SharedRows(self._lease.shared_path, self._lease.head.digest, tuple(runs))
+    def pick(self, start: int, count: int) -> SharedRows:
+        return SharedRows(self._lease.shared_path, self._lease.head.digest, start, count)
 
 
 def opened(rows: RowsArray | Lease) -> torch.Tensor | LeasedRows:
@@ -49,24 +46,8 @@ def opened(rows: RowsArray | Lease) -> torch.Tensor | LeasedRows:
     return LeasedRows(rows) if isinstance(rows, Lease) else rows.tensor()
 
 
-def pick(rows: torch.Tensor | LeasedRows, runs: Sequence[Run]) -> torch.Tensor | SharedRows:
-    """The rows of `runs` in order; neighbouring runs are one, and one run is no copy."""
-    merged: list[Run] = []
-    for start, count in runs:
-        if merged and sum(merged[-1]) == start:
-            merged[-1] = (merged[-1][0], merged[-1][1] + count)
-        else:
-            merged.append((start, count))
+def pick(rows: torch.Tensor | LeasedRows, start: int, count: int) -> torch.Tensor | SharedRows:
+    """`count` rows from `start` on, without a copy."""
     if isinstance(rows, LeasedRows):
-        return rows.pick(merged)
-    return gather(rows, merged)
-
-
-def gather(rows: torch.Tensor, runs: Sequence[Run]) -> torch.Tensor:
-    """The rows of `runs` in order; one run is a view."""
-    parts = [rows[start : start + count] for start, count in runs]
-    if len(parts) == 1:
-        return parts[0]
-    import torch
-
-    return torch.cat(parts)
+        return rows.pick(start, count)
+    return rows[start : start + count]

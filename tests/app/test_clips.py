@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.stages import BadMedia, StageDied
-from encoders.embedding import Rows, RowsArray
+from encoders.embedding import Rows, RowsArray, modality_rows
 from tests.app.fakes import World, chat, long_clip, video_part, world
 
 
@@ -31,13 +31,9 @@ async def test_parts_are_put_together_in_order() -> None:
     place.video.long = long_clip(parts=6, sound_parts=6)
     (clip,) = await ask(place, video_part())
     assert isinstance(clip.rows, RowsArray)
-    vision, audio = [], []
-    at = 0
-    for segment in clip.layout:
-        if isinstance(segment, Rows):
-            rows = clip.rows.data[at : at + segment.count, 0].tolist()
-            (vision if segment.modality == "video" else audio).extend(rows)
-            at += segment.count
+    (start, count), (_, heard) = modality_rows(clip.layout).values()
+    vision = clip.rows.data[start : start + count, 0].tolist()
+    audio = clip.rows.data[start + count : start + count + heard, 0].tolist()
     assert vision == [float(first) for first in range(0, 24, 4) for _ in range(2)]
     assert len(audio) == 6 * 12
     assert ("options", {"max_pixels": 1, "sampled_frames": 24}) not in place.images.seen

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from encoders.embedding import Embedding, Rows, RowsArray, Segment, Special, Text
+from encoders.embedding import (
+    Embedding,
+    Rows,
+    RowsArray,
+    Segment,
+    Special,
+    Text,
+    modality_rows,
+)
 from encoders.video_layout import compose_video, format_timestamp, plan_pairs, video_layout
 
 GOLDEN_TIMES = [index / 30 for index in (0, 33, 66, 99, 132, 166, 199, 232, 265, 299)]
@@ -105,11 +113,12 @@ def order(embedding: Embedding) -> list[int]:
     return embedding.rows.data[:, 0].astype(int).tolist()
 
 
-def test_compose_puts_rows_in_prompt_order() -> None:
+def test_compose_keeps_each_modality_in_one_piece() -> None:
     times = [0.0, 1.0, 2.0, 3.0]
     vision, audio = rows(4), rows(15, 100)
     clip = compose_video("0" * 64, times, (2, 2, 4), vision, audio)
-    assert order(clip) == [0, 1, *range(100, 112), 2, 3, *range(112, 115)]
+    assert order(clip) == [0, 1, 2, 3, *range(100, 115)]
+    assert modality_rows(clip.layout) == {"video": (0, 4), "audio": (4, 15)}
     clip = compose_video("0" * 64, times, (2, 2, 4), vision, audio, interleave=-1)
     assert order(clip) == [0, 1, 2, 3, *range(100, 115)]
     clip = compose_video("0" * 64, times, (2, 2, 4), vision)

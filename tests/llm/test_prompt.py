@@ -149,8 +149,8 @@ def test_a_clip_with_sound_becomes_two_spans(vocabulary: Vocabulary, tokenizer: 
     ids, prompt = build(vocabulary, user("a ", media(0), media(1)), [clip(), image(3)])
     video, audio, picture = prompt.spans
     assert [s.modality for s in prompt.spans] == ["video", "audio", "image"]
-    assert video.rows[:, 0].tolist() == [0, 1, 3, 4]
-    assert audio.rows[:, 0].tolist() == [2]
+    assert video.rows[:, 0].tolist() == [0, 1, 2, 3]
+    assert audio.rows[:, 0].tolist() == [4]
     assert len(picture.rows) == 3
     for span in prompt.spans:
         for start, count in span.offsets:
