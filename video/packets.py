@@ -10,6 +10,7 @@ import numpy as np
 
 from video.errors import MediaError
 from video.index import MISSING, PacketIndex
+from video.mp4_index import tabled_index
 from video.source import Source
 
 MAX_ERRORS = 64
@@ -49,7 +50,12 @@ def demux(container: Any, stream: Any, source: Source) -> Iterator[Any]:
 
 
 def read_index(source: Source, stream: int) -> PacketIndex:
-    """Reads every packet's header fields; nothing is decoded."""
+    """Every packet's header fields; nothing is decoded."""
+    tabled = tabled_index(source, stream, lambda opened, track: demux(opened, track, source))
+    return _read_through(source, stream) if tabled is None else tabled
+
+
+def _read_through(source: Source, stream: int) -> PacketIndex:
     rows: list[tuple[int, ...]] = []
     with source.open() as container:
         for packet in demux(container, container.streams[stream], source):
@@ -78,8 +84,9 @@ def seeks(container: Any) -> bool:
 class PacketReader:
     """Reads ranges of packets by number, in any order; cheapest when they ascend.
 
-    Seeking is a hint only: the packet found is recognised by (pts, position, size), and when it is
-    not where it should be the stream is read through from the start instead.
+    Seeking is a hint only: the packet found is recognised by (pts, position, size). It may come
+    before the wanted one (edit lists lead libav astray); when it is behind, or none of the index,
+    the stream is read through from the start instead.
     """
 
     def __init__(self, source: Source, stream: int, index: PacketIndex) -> None:
@@ -112,11 +119,11 @@ class PacketReader:
         """(number, packet) for first..last inclusive. `first` should be a key packet."""
         skipped = int(self._index.size[self._next : first].sum())
         far = first < self._next or skipped > SEEK_BYTES
-        pending = self._seek(first) if far and self._can_seek() else None
+        pending = self._seek(first) if far and seeks(self._container) else None
         if pending is None and first < self._next:
             self.close()
             self._open()
-        if pending is not None:
+        if pending is not None and self._next > first:
             yield first, pending
         while self._next <= last:
             number = self._next
@@ -127,28 +134,30 @@ class PacketReader:
             if number >= first:
                 yield number, packet
 
-    def _can_seek(self) -> bool:
-        return seeks(self._container)
-
-    def _identity(self, number: int) -> tuple[int, int, int]:
-        index = self._index
-        return int(index.pts[number]), int(index.position[number]), int(index.size[number])
-
     def _seek(self, number: int) -> Any | None:
-        """The packet `number`, with the reader placed right behind it; None when not found.
+        """A packet at or before `number`, with the reader placed right behind it; None when the
+        seek led anywhere else.
 
         A failed seek leaves the reader at the end, so that the next read starts over.
         """
-        wanted = self._identity(number)
-        for tick in {int(self._index.pts[number]), int(self._index.dts[number])} - {int(MISSING)}:
+        index = self._index
+        for tick in {int(index.pts[number]), int(index.dts[number])} - {int(MISSING)}:
             try:
                 self._container.seek(tick, stream=self.stream, backward=True)
             except av.error.FFmpegError:
                 continue
             self._packets = demux(self._container, self.stream, self._source)
             packet = next(self._packets, None)
-            if packet is not None and (packet.pts, packet.pos, packet.size) == wanted:
-                self._next = number + 1
+            found = None if packet is None else self._number(packet)
+            if found is not None and found <= number:
+                self._next = found + 1
                 return packet
         self._next = len(self._index) + 1
         return None
+
+    def _number(self, packet: Any) -> int | None:
+        """The number of a packet; None when not exactly one is like it."""
+        index = self._index
+        like = (index.position == packet.pos) & (index.size == packet.size)
+        places = np.flatnonzero(like & (index.pts == packet.pts))
+        return int(places[0]) if len(places) == 1 else None
