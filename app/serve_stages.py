@@ -19,6 +19,7 @@ from ray.serve.handle import DeploymentHandle
 
 import encoders.errors
 import video.errors
+from app.serve_llm import LengthClass, RoutedLlm
 from app.stages import (
     BadMedia,
     Clip,
@@ -32,11 +33,14 @@ from app.stages import (
 )
 from encoders.embedding import Embedding, RowsArray
 from encoders.store import RowsLost
+from llm.buckets import BucketPolicy
 from llm.reply import ReplyHead
+from llm.router.prompt import Route
+from llm.router.views import view_key
 from video.long_clip import LongClip, Part, SoundPart
 
 _MEDIA = (encoders.errors.MediaError, video.errors.MediaError)
-_FULL = (BackPressureError, video.errors.DecoderBusy)
+_FULL = (BackPressureError, encoders.errors.EncoderBusy, video.errors.DecoderBusy)
 _DIED = (
     ray_errors.ActorDiedError,
     ray_errors.ActorUnavailableError,
@@ -197,11 +201,11 @@ class ServeLlm(_Calls):
     """`LlmStage` over a handle."""
 
     async def chat(
-        self, body: Mapping[str, Any], embeddings: Sequence[Embedding]
+        self, body: Mapping[str, Any], embeddings: Sequence[Embedding], route: Route | None = None
     ) -> AsyncGenerator[ReplyHead | bytes, None]:
         large = sum(map(_row_bytes, embeddings)) > _BY_VALUE
         handle = (self._large if large else self._small).options(stream=True)
-        stream = handle.chat.remote(dict(body), list(embeddings))
+        stream = handle.chat.remote(dict(body), list(embeddings), route)
         # The rows are on their way: do not hold them for as long as the answer takes.
         del body, embeddings
         finished = False
@@ -231,12 +235,19 @@ def serve_stages(
     images: DeploymentHandle,
     audio: DeploymentHandle,
     video_decoder: DeploymentHandle,
-    llm: DeploymentHandle,
+    llm: Sequence[DeploymentHandle],
+    buckets: BucketPolicy | None,
+    block_bytes: int,
 ) -> Stages:
-    """All stages over their handles."""
+    """All stages over their handles; `llm`: one, or one for each of `buckets`."""
+    classes = [
+        LengthClass(ServeLlm(handle, "language model"), view_key(handle.app_name, name))
+        for handle in llm
+        for name in [handle.deployment_name]
+    ]
     return Stages(
         images=ServeImages(images, "image encoder"),
         audio=ServeAudio(audio, "audio encoder"),
         video=ServeVideo(video_decoder, "video decoder"),
-        llm=ServeLlm(llm, "language model"),
+        llm=RoutedLlm(classes, buckets, block_bytes),
     )

@@ -51,6 +51,10 @@ class Autoscaling(Section):
             )
         return self
 
+    def serve_options(self) -> dict[str, Any]:
+        """Serve's `autoscaling_config`."""
+        return self.model_dump()
+
 
 class Scaling(Section):
     """What every deployment has: replicas, resources and queue bounds."""
@@ -90,5 +94,5 @@ class Scaling(Section):
         if self.autoscaling is None:
             options["num_replicas"] = self.replicas
         else:
-            options["autoscaling_config"] = self.autoscaling.model_dump()
+            options["autoscaling_config"] = self.autoscaling.serve_options()
         return options

@@ -7,9 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from app.settings.base import GIB, MIB, Device, Dtype, Scaling
+from app.settings.encoders import EncoderSettings
 
 
-class ImageSettings(Scaling):
+class ImageSettings(EncoderSettings):
     """The image encoder: decoding limits, device and batches."""
 
     device: Device
@@ -40,12 +41,9 @@ class ImageSettings(Scaling):
     max_batch_items: int = Field(
         default=16, ge=1, le=4096, description="Images in one forward pass"
     )
-    max_wait_ms: float = Field(
-        default=2.0, ge=0, le=1000, description="Longest wait for batch mates, in milliseconds"
-    )
 
 
-class AudioSettings(Scaling):
+class AudioSettings(EncoderSettings):
     """The audio encoder: limits, device and batches."""
 
     device: Device
@@ -65,9 +63,6 @@ class AudioSettings(Scaling):
         default=24_000, ge=16, le=4_194_304, description="Mel frames in one forward pass"
     )
     max_batch_items: int = Field(default=16, ge=1, le=4096, description="Sounds in one pass")
-    max_wait_ms: float = Field(
-        default=2.0, ge=0, le=1000, description="Longest wait for batch mates, in milliseconds"
-    )
 
 
 class VideoSettings(Scaling):

@@ -11,6 +11,7 @@ import pytest
 from ray import exceptions as ray_errors
 from ray.serve.exceptions import BackPressureError, RequestCancelledError
 
+import encoders.errors
 import video.errors
 from app.serve_stages import ServeImages, ServeLlm, translate
 from app.stages import BadMedia, StageDied, StageFailed, StageFull
@@ -39,6 +40,7 @@ def twice(cause: Exception) -> Exception:
         (video.errors.MediaError("too dark"), BadMedia),
         (BackPressureError(3, 2), StageFull),
         (video.errors.DecoderBusy("full"), StageFull),
+        (encoders.errors.EncoderBusy("waited 300 s"), StageFull),
         (video.errors.DecoderCrashed("gone"), StageDied),
         (RuntimeError("boom"), StageFailed),
         (ValueError("boom"), StageFailed),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import BaseModel
+from ray.serve.config import AutoscalingConfig
 
 from app.settings import (
     ROOT,
@@ -240,3 +241,15 @@ def test_deployment_options_scale_one_way_or_the_other() -> None:
     free = parse_settings(changed("images.autoscaling", scaling), "x").images.deployment_options()
     assert "num_replicas" not in free
     assert free["autoscaling_config"]["max_replicas"] == 4
+
+
+def test_encoders_scale_by_pending_work() -> None:
+    scaling = {"min_replicas": 1, "max_replicas": 4, "target_pending_work": 4096.0}
+    options = parse_settings(changed("audio.autoscaling", scaling), "x").audio.deployment_options()
+    config = AutoscalingConfig(**options["autoscaling_config"])
+    assert config.policy.policy_function == "encoders.autoscaling:WorkPolicy"
+    assert config.policy.policy_kwargs == {"target_work": 4096.0}
+    for targets in ({}, {"target_pending_work": 1.0, "target_ongoing_requests": 1.0}):
+        neither_or_both = {"min_replicas": 1, "max_replicas": 4, **targets}
+        with pytest.raises(SettingsError, match=r"images\.autoscaling: give either"):
+            parse_settings(changed("images.autoscaling", neither_or_both), "x")
