@@ -62,14 +62,14 @@ def build_application(settings: Settings, stages: Mapping[str, str] = STAGES) ->
         "ImageEncoder": settings.images,
         "AudioEncoder": settings.audio,
         "VideoDecoder": settings.video,
-        "LLM": settings.llm,
+        **settings.llm.deployments(),
     }
     handles = [
         serve.deployment(
-            _load(stages[name]),
+            _load(stages[_stage(name)]),
             name=name,
             **sections[name].deployment_options(),
-            **_routing(name),
+            **_routing(name, settings),
         ).bind(*arguments[name])
         for name in sections
     ]
@@ -89,18 +89,16 @@ def stage_arguments(
 ) -> dict[str, tuple[Any, ...]]:
     """The constructor arguments of every stage's class: plain data, and a rule for frame sizes."""
     served_name = settings.model.served_name
+    more = {"model_path": directory, "served_name": served_name, "store": store}
     llm = {
-        **settings.llm.model_dump(),
-        "model_path": directory,
-        "served_name": served_name,
-        "store": store,
+        name: (section.model_dump() | more,) for name, section in settings.llm.deployments().items()
     }
     size_of = size_rule(model, OptionRules.of(settings, model).frame_pixels)
     return {
         "ImageEncoder": (directory, settings.images.model_dump() | {"store": store}),
         "AudioEncoder": (directory, settings.audio.model_dump() | {"store": store}),
         "VideoDecoder": (settings.video.model_dump(), size_of),
-        "LLM": (llm,),
+        **llm,
     }
 
 
@@ -111,10 +109,24 @@ def identity(settings: Settings, directory: Path) -> str:
     return content_digest(checkpoint_identity(directory), how)
 
 
-def _routing(name: str) -> dict[str, Any]:
-    if name not in ROUTERS:
+def _stage(name: str) -> str:
+    """The stage of a deployment: the language model has one for each length bucket."""
+    return "LLM" if name.startswith("LLM") else name
+
+
+def _routing(name: str, settings: Settings) -> dict[str, Any]:
+    router = settings.llm.router
+    if _stage(name) == "LLM" and router.policy == "kv_affinity":
+        config = RequestRouterConfig(
+            request_router_class="llm.router.serve.KvRouter",
+            request_router_kwargs=router.router_arguments(),
+            request_routing_stats_period_s=router.report_period_s,
+        )
+    elif name in ROUTERS:
+        config = RequestRouterConfig(request_router_class=ROUTERS[name])
+    else:
         return {}
-    return {"request_router_config": RequestRouterConfig(request_router_class=ROUTERS[name])}
+    return {"request_router_config": config}
 
 
 def _load(path: str) -> type:

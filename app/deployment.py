@@ -30,12 +30,12 @@ class GatewayReplica:
         images: DeploymentHandle,
         audio: DeploymentHandle,
         video: DeploymentHandle,
-        llm: DeploymentHandle,
+        *llm: DeploymentHandle,
     ) -> None:
-        stages = serve_stages(images, audio, video, llm)
-        self._gateway = make_gateway(
-            Settings.model_validate(settings), model, identity, stages, store
-        )
+        checked = Settings.model_validate(settings)
+        buckets, router = checked.llm.buckets.policy(), checked.llm.router
+        stages = serve_stages(images, audio, video, llm, buckets, router.block_bytes)
+        self._gateway = make_gateway(checked, model, identity, stages, store)
 
     def __serve_build_asgi_app__(self) -> Gateway:
         """Called by `serve.ingress()` once the replica is constructed."""

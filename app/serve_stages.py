@@ -205,7 +205,8 @@ class ServeLlm(_Calls):
     ) -> AsyncGenerator[ReplyHead | bytes, None]:
         large = sum(map(_row_bytes, embeddings)) > _BY_VALUE
         handle = (self._large if large else self._small).options(stream=True)
-        stream = handle.chat.remote(dict(body), list(embeddings), route)
+        more = () if route is None else (route,)
+        stream = handle.chat.remote(dict(body), list(embeddings), *more)
         # The rows are on their way: do not hold them for as long as the answer takes.
         del body, embeddings
         finished = False

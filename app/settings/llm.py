@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from app.settings.base import Device, Dtype, Scaling, Section
-from app.settings.scheduling import QueueSettings, RouterSettings
+from app.settings.scheduling import BucketSettings, QueueSettings, RouterSettings
 
 # Engine arguments that have a setting of their own: the escape hatch may not contradict it.
 _OWN = frozenset(
@@ -106,6 +106,7 @@ class LlmSettings(Scaling):
     mtp: MtpSettings = Field(default=MtpSettings(), description="Multi-token prediction")
     queue: QueueSettings = Field(default=QueueSettings(), description="Order of waiting requests")
     router: RouterSettings = Field(default=RouterSettings(), description="How chats find a replica")
+    buckets: BucketSettings = Field(default=BucketSettings(), description="Classes of length")
     hierarchical_cache: Literal[False] = Field(
         default=False, description="KV tiers below device memory; not available yet"
     )
@@ -142,6 +143,17 @@ class LlmSettings(Scaling):
                 f"chunked_prefill_size is {self.chunked_prefill_size}; "
                 f"it must be a multiple of page_size ({self.page_size})"
             )
+        if self.buckets.classes and self.router.policy != "kv_affinity":
+            raise ValueError(
+                f"router.policy is '{self.router.policy}'; "
+                "length buckets need 'kv_affinity', which knows uncached work"
+            )
+        for each in self.buckets.classes:
+            if each.chunked_prefill_size and each.chunked_prefill_size % self.page_size:
+                raise ValueError(
+                    f"buckets.classes holds a chunked_prefill_size of {each.chunked_prefill_size}; "
+                    f"it must be a multiple of page_size ({self.page_size})"
+                )
         devices = self.tensor_parallel
         for name in ("attention_data_parallel", "expert_parallel"):
             if devices % getattr(self, name):
@@ -149,3 +161,18 @@ class LlmSettings(Scaling):
                     f"{name} is {getattr(self, name)}; it must divide tensor_parallel ({devices})"
                 )
         return self
+
+    def deployments(self) -> dict[str, Self]:
+        """Settings of each deployment by its name: one, or one for each length bucket."""
+        if not self.buckets.classes:
+            return {"LLM": self}
+        return {
+            each.name: self.model_copy(
+                update={
+                    "replicas": each.replicas,
+                    "autoscaling": each.autoscaling,
+                    "chunked_prefill_size": each.chunked_prefill_size or self.chunked_prefill_size,
+                }
+            )
+            for each in self.buckets.classes
+        }

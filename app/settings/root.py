@@ -47,7 +47,8 @@ class Settings(Section):
     def reserved_cpus(self) -> float:
         """CPUs that the deployments reserve at their smallest."""
         total = 0.0
-        for stage in (self.gateway, self.images, self.audio, self.video, self.llm):
+        stages = (self.gateway, self.images, self.audio, self.video)
+        for stage in (*stages, *self.llm.deployments().values()):
             scaling = stage.autoscaling
             total += stage.num_cpus * (scaling.min_replicas if scaling else stage.replicas)
         return total

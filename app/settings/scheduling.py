@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from app.settings.base import Section
+from app.settings.base import Autoscaling, Section
+from llm.buckets import BucketPolicy
 
 
 class QueueSettings(Section):
@@ -79,3 +80,73 @@ class RouterSettings(Section):
         """Keyword arguments of the router class."""
         names = ("weight", "overload_factor", "overload_tokens", "max_pairs")
         return {name: getattr(self, name) for name in names}
+
+
+class BucketClass(Section):
+    """A length bucket: requests by their uncached tokens, and the replicas that serve them."""
+
+    up_to_tokens: int = Field(
+        ge=1, le=16_777_216, description="Most uncached tokens of a request of this class"
+    )
+    replicas: int = Field(default=1, ge=1, le=10_000, description="Replicas without autoscaling")
+    autoscaling: Autoscaling | None = Field(
+        default=None, description="Scale between two counts; replaces 'replicas' when given"
+    )
+    chunked_prefill_size: int | None = Field(
+        default=None, ge=16, le=1_048_576, description="Prompt tokens per pass; null = llm's own"
+    )
+
+    @model_validator(mode="after")
+    def _awake(self) -> Self:
+        if self.autoscaling is not None and self.autoscaling.min_replicas < 1:
+            # Its work would go to other classes for ever: nothing would wake it up.
+            raise ValueError("autoscaling.min_replicas is 0; a length bucket needs at least 1")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Of its deployment."""
+        tokens = self.up_to_tokens
+        return f"LLM-{tokens // 1024}K" if tokens % 1024 == 0 else f"LLM-{tokens}"
+
+
+class BucketSettings(Section):
+    """Length buckets: a deployment for each class of uncached work, none = one for all."""
+
+    classes: list[BucketClass] = Field(default=[], description="Classes, shortest first")
+    busy_tokens: float = Field(
+        default=32_768,
+        ge=0,
+        le=1e9,
+        description="Uncached tokens per replica above which a class lets work overflow",
+    )
+    idle_tokens: float = Field(
+        default=0,
+        ge=0,
+        le=1e9,
+        description="Uncached tokens per replica up to which a class takes others' work",
+    )
+    overflow_down: bool = Field(
+        default=False, description="Whether long work may overflow into shorter classes"
+    )
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        bounds = [each.up_to_tokens for each in self.classes]
+        if len(bounds) == 1 or bounds != sorted(set(bounds)):
+            raise ValueError(
+                f"classes go up to {bounds} tokens; there must be none or at least two, ascending"
+            )
+        if self.idle_tokens > self.busy_tokens:
+            raise ValueError(
+                f"idle_tokens is {self.idle_tokens:g}; "
+                f"it must be at most busy_tokens ({self.busy_tokens:g})"
+            )
+        return self
+
+    def policy(self) -> BucketPolicy | None:
+        """The rules, or None without buckets."""
+        if not self.classes:
+            return None
+        bounds = tuple(each.up_to_tokens for each in self.classes)
+        return BucketPolicy(bounds, self.busy_tokens, self.idle_tokens, self.overflow_down)

@@ -64,7 +64,7 @@ class LLMReplica(FakeLlm):
         super().__init__()
 
     async def chat(
-        self, body: Mapping[str, Any], embeddings: Sequence[Embedding]
+        self, body: Mapping[str, Any], embeddings: Sequence[Embedding], route: Any = None
     ) -> AsyncGenerator[ReplyHead | bytes, None]:
         mood = body["messages"][0]["content"]
         if mood in ("bad", "fail", "slow", "die"):
