@@ -1,0 +1,86 @@
+"""Promotion, demotion and budgets of the two tiers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llm.store.store import NodeStore
+from tests.llm.store.pages import empty, entry, key, page
+
+SIZE = 1000
+
+
+def store(folder: Path, memory: int = 20_000, disk: int = 200_000) -> NodeStore:
+    return NodeStore(
+        memory=folder / "memory", memory_bytes=memory, disk=folder / "disk", disk_bytes=disk
+    )
+
+
+def read(of: NodeStore, number: int) -> bytes | None:
+    room, views = empty(SIZE)
+    return bytes(room) if of.get([key(number)], [views])[0] else None
+
+
+def fill(of: NodeStore, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        assert of.put([entry(number, SIZE)]) == [True]
+
+
+def test_what_leaves_memory_is_on_disk_and_comes_back_when_read(tmp_path: Path) -> None:
+    kv = store(tmp_path)
+    fill(kv, 0, 60)
+    memory, disk = kv.tiers["memory"], kv.tiers["disk"]
+    assert memory.find([key(0)]) == set()
+    assert disk.find([key(0)]) == {key(0)}
+    assert read(kv, 0) == page(0, SIZE)
+    assert memory.counters.moved_in == 1
+    assert memory.find([key(0)]) == {key(0)}
+    assert read(kv, 0) == page(0, SIZE)
+    assert disk.counters.hits == 1, "the second read came from memory"
+    kv.check(deep=True)
+
+
+def test_budgets_are_kept(tmp_path: Path) -> None:
+    kv = store(tmp_path, memory=20_000, disk=50_000)
+    for number in range(300):
+        kv.put([entry(number, SIZE)])
+        for name, budget in (("memory", 20_000), ("disk", 50_000)):
+            on_disk = sum(file.stat().st_size for file in (tmp_path / name).glob("*.seg"))
+            assert on_disk <= budget
+    kv.check(deep=True)
+    assert kv.tiers["disk"].counters.evicted > 200
+
+
+def test_a_used_page_stays_while_others_pass(tmp_path: Path) -> None:
+    kv = store(tmp_path, memory=20_000, disk=30_000)
+    fill(kv, 0, 1)
+    for number in range(1, 200):
+        fill(kv, number, 1)
+        kv.touch([key(0)])
+        kv.flush()
+    assert key(0) in kv.tiers["memory"].find([key(0)])
+    assert kv.find([key(1)]) == set()
+
+
+def test_a_page_above_a_quarter_of_the_budget_is_not_taken(tmp_path: Path) -> None:
+    kv = store(tmp_path, memory=20_000, disk=200_000)
+    assert kv.put([entry(1, 6_000)]) == [True]
+    assert kv.tiers["memory"].find([key(1)]) == set()
+    assert kv.tiers["disk"].find([key(1)]) == {key(1)}
+    assert kv.put([entry(2, 60_000)]) == [False]
+
+
+@pytest.mark.parametrize("with_disk", [True, False])
+def test_everything_is_there_after_a_restart(tmp_path: Path, with_disk: bool) -> None:
+    def opened() -> NodeStore:
+        disk = tmp_path / "disk" if with_disk else None
+        return NodeStore(
+            memory=tmp_path / "memory", memory_bytes=40_000, disk=disk, disk_bytes=200_000
+        )
+
+    kv = opened()
+    fill(kv, 0, 25)
+    again = opened()
+    assert [read(again, n) for n in range(25)] == [page(n, SIZE) for n in range(25)]
