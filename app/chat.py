@@ -22,8 +22,10 @@ _MEDIA_PARTS: dict[str, Modality] = {
     "audio_url": "audio",
     "input_audio": "audio",
     "video_url": "video",
+    "video": "video",
 }
 _DETAILS = ("auto", "low", "high")
+_JPEG_SEQUENCE = "data:video/jpeg;base64,"
 # Keys that clients add to any part and that change nothing about the answer.
 _IGNORED_KEYS = frozenset({"type", "cache_control"})
 _VIDEO_KEYS = frozenset({"fps", "num_frames", "min_frames", "max_frames"})
@@ -33,7 +35,8 @@ _VIDEO_KEYS = frozenset({"fps", "num_frames", "min_frames", "max_frames"})
 class MediaItem:
     """One media part: where it stands, where its bytes come from, and how to read them.
 
-    `source` is an http(s) URL, a data URI, or base64 text when `encoding` is "base64". `options`
+    `source` is an http(s) URL, a data URI, or base64 text when `encoding` is "base64". A clip that
+    is sent as pictures has their sources in `pictures` and none of its own. `options`
     holds `detail` for an image and the sampling wishes for a video, as given.
     """
 
@@ -43,6 +46,7 @@ class MediaItem:
     source: str = field(repr=False)
     encoding: Literal["uri", "base64"] = "uri"
     options: Mapping[str, Any] = field(default_factory=dict)
+    pictures: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def where(self) -> str:
@@ -112,6 +116,8 @@ def _part(part: Any, message: int, number: int) -> MediaItem | None:
             param=where,
         )
     value = part.get(kind)
+    if kind == "video":
+        return _video(part, value, message, number)
     if not isinstance(value, dict):
         raise bad_request(f"{where}.{kind} must be an object", param=where)
     if kind == "input_audio":
@@ -126,11 +132,40 @@ def _part(part: Any, message: int, number: int) -> MediaItem | None:
         _only(value, {"url", *_VIDEO_KEYS}, f"{where}.{kind}")
         _only(part, {kind, *_VIDEO_KEYS}, where)
         options = _video_options(part, value, where)
+        pictures = inline_pictures(source)
+        if pictures:
+            return MediaItem("video", message, number, "", "uri", options, pictures)
     else:
         _only(value, {"url"}, f"{where}.{kind}")
         _only(part, {kind}, where)
         options = {}
     return MediaItem(modality, message, number, source, "uri", options)
+
+
+def _video(part: Mapping[str, Any], value: Any, message: int, number: int) -> MediaItem:
+    """A clip as a list of pictures, or as one URL."""
+    where = place(message, number)
+    _only(part, {"video", *_VIDEO_KEYS}, where)
+    options = _video_options(part, {}, where)
+    if isinstance(value, str) and value:
+        pictures = inline_pictures(value)
+        return MediaItem(
+            "video", message, number, "" if pictures else value, "uri", options, pictures
+        )
+    if not isinstance(value, list) or not value:
+        raise bad_request(f"{where}.video must be a URL or a list of pictures' URLs", param=where)
+    for index, picture in enumerate(value):
+        if not isinstance(picture, str) or not picture:
+            raise bad_request(f"{where}.video[{index}] must be a URL", param=where)
+    return MediaItem("video", message, number, "", "uri", options, tuple(value))
+
+
+def inline_pictures(uri: str) -> tuple[str, ...]:
+    """The pictures of a data URI of type video/jpeg: base64 data with commas between them."""
+    if uri[: len(_JPEG_SEQUENCE)].lower() != _JPEG_SEQUENCE:
+        return ()
+    data = uri[len(_JPEG_SEQUENCE) :]
+    return tuple(f"data:image/jpeg;base64,{picture}" for picture in data.split(","))
 
 
 def _input_audio(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from app.chat import MediaItem
 from app.data_uri import InlineError, decode_base64, decode_data_uri, is_data_uri
 from app.errors import ApiError, bad_request, megabytes, too_large
 from app.fetch import FetchError
+from video.sequence import pack_sequence
 
 # Text longer than this is decoded in a thread, so that the event loop stays free. Below it, the way
 # to a thread and back takes longer than the decoding.
 _IN_PLACE = 1 << 20
+
+# Pictures of one clip that are fetched or decoded at once.
+_AT_ONCE = 8
 
 
 class Fetches(Protocol):
@@ -22,13 +27,15 @@ class Fetches(Protocol):
 
 
 async def read_item(item: MediaItem, fetcher: Fetches, max_bytes: int) -> bytes:
-    """The encoded bytes of an item. Raises `ApiError` that names its place."""
+    """The encoded bytes of an item; pictures sent as a clip are packed. Raises `ApiError` that
+    names its place.
+    """
     try:
         if item.encoding == "base64":
             return await _decode(decode_base64, item.source, max_bytes)
-        if is_data_uri(item.source):
-            return await _decode(decode_data_uri, item.source, max_bytes)
-        return await fetcher.fetch(item.source, max_bytes)
+        if not item.pictures:
+            return await _read(item.source, fetcher, max_bytes)
+        return pack_sequence(await _read_all(item.pictures, fetcher, max_bytes))
     except InlineError as failure:
         if failure.too_large:
             raise too_large(
@@ -47,6 +54,34 @@ async def read_item(item: MediaItem, fetcher: Fetches, max_bytes: int) -> bytes:
             code="media_too_large" if failure.status == 413 else "invalid_media",
             param=item.where,
         ) from None
+
+
+async def _read(source: str, fetcher: Fetches, max_bytes: int) -> bytes:
+    if is_data_uri(source):
+        return await _decode(decode_data_uri, source, max_bytes)
+    return await fetcher.fetch(source, max_bytes)
+
+
+async def _read_all(sources: Sequence[str], fetcher: Fetches, max_bytes: int) -> list[bytes]:
+    """All pictures, some at a time, within `max_bytes` together."""
+    left = max_bytes
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(source: str) -> bytes:
+        nonlocal left
+        async with free:
+            data = await _read(source, fetcher, left)
+            left -= len(data)
+            if left < 0:
+                raise InlineError("the pictures are too large together", too_large=True)
+            return data
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(source)) for source in sources]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 async def _decode(decode: _Decoder, text: str, max_bytes: int) -> bytes:

@@ -78,6 +78,9 @@ class OptionRules:
             most = self.request_max_fps if name == "fps" else self.request_max_frames
             if value > most:
                 raise _refused(item, f"{name} is {value:g}; it must be at most {most:g}")
+        if len(item.pictures) > self.request_max_frames:
+            most = self.request_max_frames
+            raise _refused(item, f"{len(item.pictures)} pictures; at most {most} are accepted")
         if {"fps", "num_frames"} <= wishes.keys():
             raise _refused(item, "fps and num_frames are given; they exclude each other")
         sampling = {**self.sampling, **wishes}

@@ -42,7 +42,7 @@ class _Work:
 
     group: asyncio.TaskGroup
     progress: Progress | None
-    reads: dict[tuple[str, str], asyncio.Task[bytes]] = field(default_factory=dict)
+    reads: dict[tuple[str, str, tuple[str, ...]], asyncio.Task[bytes]] = field(default_factory=dict)
     encodes: dict[str, asyncio.Task[Embedding]] = field(default_factory=dict)
 
 
@@ -130,7 +130,7 @@ class MediaEncoder:
         return await work.encodes[digest]
 
     async def _read(self, item: MediaItem, work: _Work) -> bytes:
-        key = (item.encoding, item.source)
+        key = (item.encoding, item.source, item.pictures)
         if key not in work.reads:
             read = read_item(item, self._fetcher, self._max_item_bytes)
             work.reads[key] = work.group.create_task(read)
