@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llm.queue.engine import schedule_policy
+from llm.tiers import tier_arguments
 
 
 def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
@@ -65,6 +66,7 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
             # Else the scheduler spins on a core that encoders and gateway could use.
             "sleep_on_idle": True,
         }
+    arguments |= tier_arguments(settings)
     if settings["window_counts_self"]:
         config = json.loads((Path(settings["model_path"]) / "config.json").read_text())
         window = config["sliding_window"] - 1

@@ -18,8 +18,9 @@ def register() -> None:
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    from llm import handover
+    from llm import handover, tiers_tree
     from llm.queue import engine as queue_hooks
+    from llm.page_hash import page_hashes
     from llm.request_ids import next_part
     from llm.router import engine_probe
     from llm.version import check_sglang_version
@@ -40,6 +41,12 @@ def register() -> None:
         next_part,
         HookType.REPLACE,
     )
+    HookRegistry.register(
+        "sglang.srt.mem_cache.cpp_utils.native_hash.get_native_hash",
+        page_hashes,
+        HookType.REPLACE,
+    )
+    tiers_tree.register(HookRegistry, HookType)
     queue_hooks.register(HookRegistry, HookType)
     engine_probe.register(HookRegistry, HookType)
     handover.register()

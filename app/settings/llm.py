@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from app.settings.base import Device, Dtype, Scaling, Section
 from app.settings.scheduling import BucketSettings, QueueSettings, RouterSettings
+from app.settings.tiers import TierSettings
 
 # Engine arguments that have a setting of their own: the escape hatch may not contradict it.
 _OWN = frozenset(
@@ -33,6 +34,14 @@ _OWN = frozenset(
         "speculative_eagle_topk",
         "speculative_num_draft_tokens",
         "enable_hierarchical_cache",
+        "hicache_ratio",
+        "hicache_size",
+        "hicache_write_policy",
+        "hicache_io_backend",
+        "hicache_mem_layout",
+        "hicache_storage_backend",
+        "hicache_storage_prefetch_policy",
+        "hicache_storage_backend_extra_config",
         "reasoning_parser",
         "tool_call_parser",
         "schedule_policy",
@@ -107,8 +116,8 @@ class LlmSettings(Scaling):
     queue: QueueSettings = Field(default=QueueSettings(), description="Order of waiting requests")
     router: RouterSettings = Field(default=RouterSettings(), description="How chats find a replica")
     buckets: BucketSettings = Field(default=BucketSettings(), description="Classes of length")
-    hierarchical_cache: Literal[False] = Field(
-        default=False, description="KV tiers below device memory; not available yet"
+    tiers: TierSettings = Field(
+        default=TierSettings(), description="KV tiers below device memory"
     )
     reasoning_parser: str | None = Field(
         default="mimo", description="SGLang's parser of thinking; null = none"

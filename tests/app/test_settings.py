@@ -107,9 +107,9 @@ def test_pocket_fits_two_cores_and_its_checkpoint() -> None:
         ("fetch.ports", ["80"], "x.yaml: fetch.ports[0] is '80'; it must be a whole number"),
         ("llm.num_cpus", None, "x.yaml: llm.num_cpus is null; it must be a number from 0 to 1024"),
         (
-            "llm.hierarchical_cache",
-            True,
-            "x.yaml: llm.hierarchical_cache is true; it must be false",
+            "llm.tiers",
+            {"store": {"disk_path": "/kv"}},
+            "x.yaml: llm.tiers: store is given without host; pages reach it through host memory",
         ),
         (
             "llm.page_size",

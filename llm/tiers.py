@@ -1,0 +1,85 @@
+"""The KV tiers below device memory: from the settings to SGLang's arguments."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from llm.store.namespace import weights_identity
+from llm.tiers_tree import OPTIONS
+
+
+def tier_arguments(settings: dict[str, Any]) -> dict[str, Any]:
+    """SGLang's engine arguments for ``settings["tiers"]`` of the ``llm`` section.
+
+    With a store of ours it reads the checkpoint, once, for the weights' identity.
+    """
+    tiers = settings.get("tiers")
+    if not tiers:
+        return {}
+    extra: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
+    if tiers["swa_tails"]:
+        extra[OPTIONS] = {"swa_tails": tiers["swa_tails"]}
+    host, store = tiers["host"], tiers["store"]
+    if host is not None:
+        arguments |= {
+            "enable_hierarchical_cache": True,
+            "hicache_ratio": host["ratio"],
+            "hicache_size": host["gigabytes"] or 0,
+            "hicache_write_policy": host["write_policy"],
+        }
+        if settings["device"] == "cpu":
+            # The one pair that SGLang allows for keys and values of different width.
+            arguments |= {
+                "hicache_io_backend": "direct",
+                "hicache_mem_layout": "page_first_direct",
+            }
+    if store is not None:
+        extra |= _mooncake(store) if store["backend"] == "mooncake" else _node(settings, store)
+        extra["prefetch_threshold"] = store["min_tokens"]
+        extra["prefetch_timeout_base"] = store["timeout_s"]
+        extra.setdefault(OPTIONS, {})["touch_interval_s"] = store["touch_interval_s"]
+        arguments |= {
+            "hicache_storage_backend": "mooncake" if store["backend"] == "mooncake" else "dynamic",
+            "hicache_storage_prefetch_policy": store["prefetch"],
+        }
+    if extra:
+        arguments["hicache_storage_backend_extra_config"] = json.dumps(extra)
+    return arguments
+
+
+def _node(settings: dict[str, Any], store: dict[str, Any]) -> dict[str, Any]:
+    names = ("memory_path", "memory_bytes", "disk_path", "disk_bytes", "timeout_s")
+    facts = {
+        "weights": weights_identity(Path(settings["model_path"])),
+        "engine": version("sglang"),
+        "mtp": settings["mtp"],
+        **{
+            name: settings[name]
+            for name in (
+                "device",
+                "dtype",
+                "kv_cache_dtype",
+                "tensor_parallel",
+                "attention_data_parallel",
+                "expert_parallel",
+                "window_counts_self",
+            )
+        },
+    }
+    return {
+        "backend_name": "node",
+        "module_path": "llm.store.storage",
+        "class_name": "NodeStorage",
+        "interface_v1": 1,
+        "store": {name: store[name] for name in names} | {"facts": facts},
+    }
+
+
+def _mooncake(store: dict[str, Any]) -> dict[str, Any]:
+    """Mooncake's own options. It splits keys by served model name and rank only: give every set
+    of weights a name of its own."""
+    return dict(store["mooncake"])
