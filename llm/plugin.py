@@ -19,8 +19,8 @@ def register() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     from llm import handover, tiers_tree
-    from llm.queue import engine as queue_hooks
     from llm.page_hash import page_hashes
+    from llm.queue import engine as queue_hooks
     from llm.request_ids import next_part
     from llm.router import engine_probe
     from llm.version import check_sglang_version
@@ -41,14 +41,14 @@ def register() -> None:
         next_part,
         HookType.REPLACE,
     )
+    queue_hooks.register(HookRegistry, HookType)
+    engine_probe.register(HookRegistry, HookType)
     HookRegistry.register(
         "sglang.srt.mem_cache.cpp_utils.native_hash.get_native_hash",
         page_hashes,
         HookType.REPLACE,
     )
     tiers_tree.register(HookRegistry, HookType)
-    queue_hooks.register(HookRegistry, HookType)
-    engine_probe.register(HookRegistry, HookType)
     handover.register()
 
 
