@@ -37,7 +37,7 @@ def page_hashes(
     step = page_size or max(len(units), 1)
     # One conversion for all pages; which pages are wide is known from their largest id.
     narrow = units.astype("<u4")
-    wide = (units > _MAX_NARROW).any(axis=1) if units.size else np.zeros(0, bool)
+    wide: np.ndarray = np.greater(units, _MAX_NARROW).any(axis=1)
     any_wide = bool(wide.any())
     digests: list[str] = []
     digest = prior_digest or b""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm.page_hash import page_hashes
@@ -41,6 +41,7 @@ class Key(SimpleNamespace):
         return self.token_ids
 
 
+@settings(deadline=None)
 @given(st.lists(any_id, max_size=40), st.integers(1, 9), st.booleans())
 def test_ids(ids: list[int], page: int, chained: bool) -> None:
     prior = hashlib.sha256(b"before").digest() if chained else None
@@ -50,6 +51,7 @@ def test_ids(ids: list[int], page: int, chained: bool) -> None:
     assert page_hashes(Key(token_ids=array("q", ids), is_bigram=False), prior, page) == expected
 
 
+@settings(deadline=None)
 @given(st.lists(any_id, min_size=1, max_size=40), st.integers(1, 9))
 def test_pairs_of_neighbours(ids: list[int], page: int) -> None:
     pairs = list(pairwise(ids))
@@ -57,6 +59,7 @@ def test_pairs_of_neighbours(ids: list[int], page: int) -> None:
     assert page_hashes(key, None, page) == naive(pairs, b"", page)
 
 
+@settings(deadline=None)
 @given(st.lists(any_id, max_size=20))
 def test_without_pages_there_is_one_hash(ids: list[int]) -> None:
     expected = naive([(i,) for i in ids], b"", len(ids)) if ids else [hashlib.sha256().hexdigest()]
