@@ -9,7 +9,7 @@ CONFIG ?= configs/pocket.yaml
 
 env: $(STAMP) models/pocket/model.safetensors
 
-$(STAMP): requirements/cpu.txt pyproject.toml tools/bootstrap.sh
+$(STAMP): requirements/cpu.txt pyproject.toml tools/bootstrap.sh llm/cpu/build.py $(wildcard llm/cpu/kernels/*.[ch]*)
 	@PYTHON=$(PYTHON) bash tools/bootstrap.sh $(VENV) requirements/cpu.txt
 	@touch $@
 

@@ -26,3 +26,5 @@ memory_mb=$(awk '/MemTotal/ {print int($2/1024)}' /proc/meminfo)
 # Compiled once here: importing the engine from source takes its processes twice as long.
 "$venv/bin/uv" pip install --quiet --no-deps --compile-bytecode --python "$venv/bin/python" -r "$requirements"
 "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation --python "$venv/bin/python" --editable .
+# The language model's decoder kernel; without it the model runs in plain PyTorch.
+"$venv/bin/python" -m llm.cpu.build || echo "omniserve: no decoder kernel; the language model will be slower on this CPU" >&2

@@ -75,12 +75,27 @@ class CpuAttentionBackend(AttentionBackend):
         return False
 
     def init_forward_metadata(self, forward_batch: ForwardBatch) -> None:
-        self.plan = _plan(forward_batch)
-        self.swa_out_cache_loc = None
-        if self.two_pools and forward_batch.out_cache_loc is not None:
-            self.swa_out_cache_loc = self.pool.translate_loc_from_full_to_swa(
-                forward_batch.out_cache_loc
-            )
+        # Made when the first layer asks: the decoder kernel needs none of it.
+        self.plan = None
+
+    def to_window(self) -> int | None:
+        """Address of the map from slots of the full pool to window slots, or None: one pool."""
+        if not self.two_pools:
+            return None
+        mapping = self.pool.full_to_swa_index_mapping
+        assert mapping.dtype == torch.int64
+        address: int = mapping.data_ptr()
+        return address
+
+    def _plan(self, forward_batch: ForwardBatch) -> ForwardPlan:
+        if self.plan is None:
+            self.plan = _plan(forward_batch)
+            self.swa_out_cache_loc = None
+            if self.two_pools and forward_batch.out_cache_loc is not None:
+                self.swa_out_cache_loc = self.pool.translate_loc_from_full_to_swa(
+                    forward_batch.out_cache_loc
+                )
+        return self.plan
 
     def forward_decode(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         return self._forward(*args, **kwargs)
@@ -107,11 +122,10 @@ class CpuAttentionBackend(AttentionBackend):
         q = q.view(-1, layer.tp_q_head_num, layer.qk_head_dim)
         k = k.view(-1, layer.tp_k_head_num, layer.qk_head_dim)
         v = v.view(-1, layer.tp_v_head_num, layer.v_head_dim)
+        plan = self._plan(forward_batch)
         self.pool.set_kv_buffer(
             layer, KVWriteLoc(forward_batch.out_cache_loc, self.swa_out_cache_loc), k, v
         )
-        plan = self.plan
-        assert plan is not None, "init_forward_metadata has not run"
         if plan.batched:
             out = self._batched(q, layer, plan, sinks)
         else:

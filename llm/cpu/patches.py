@@ -119,8 +119,13 @@ def apply_speculative() -> None:
     apply(_engine_patches() + _speculative_patches())
 
 
-def apply_model() -> None:
-    """Give the model's operators our forms; called when a model's weights are loaded."""
+def apply_model(model: Any) -> None:
+    """Give a model whose weights are loaded to the decoder kernel; where that is not possible,
+    give its operators our forms."""
+    from llm.cpu.attach import attach_decoder
+
+    if attach_decoder(model):
+        return
     from sglang.kernels.fused_op import BaseFusedOp
     from sglang.srt.layers.layernorm import RMSNorm
     from sglang.srt.layers.quantization.unquant import UnquantizedFusedMoEMethod

@@ -59,7 +59,7 @@ class CpuEnginePlatform(SRTPlatform, CpuDeviceMixin):
     def post_load_model(self, model: torch.nn.Module) -> None:
         from llm.cpu.patches import apply_model
 
-        apply_model()
+        apply_model(model)
 
     def get_dispatch_key_name(self) -> str:
         return "native"
