@@ -116,7 +116,7 @@ class AudioEncoder(EncoderReplica["torch.Tensor"]):
         self, samples: np.ndarray, rate: int, lead: int = 0, keep: int | None = None
     ) -> tuple[RowsArray, float]:
         """Rows and the seconds of work in them; of `keep` seconds after the first `lead` alone."""
-        self._model.count_tokens(samples.shape[-1], rate)  # refuses before a thread is taken
+        self._model.check(samples, rate)  # refuses before a thread is taken
         deadline = self._deadline()
         frames = self._model.lengths.mel_frames(samples.shape[-1], rate)
         with self._backlog.pending(frames):

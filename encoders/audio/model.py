@@ -54,6 +54,14 @@ class AudioModel:
         check_sound(1, n_samples, rate, self.options.max_seconds)
         return self.lengths.tokens(n_samples, rate)
 
+    def check(self, samples: np.ndarray, rate: int) -> None:
+        """Raises what `preprocess` would raise for the type, shape, rate or duration."""
+        if samples.ndim != 2 or samples.dtype != np.float32:
+            raise TypeError(
+                f"samples must be float32 [channels, n], got {samples.dtype} {samples.shape}"
+            )
+        check_sound(samples.shape[0], samples.shape[1], rate, self.options.max_seconds)
+
     @torch.inference_mode()
     def preprocess(self, samples: np.ndarray, rate: int) -> torch.Tensor:
         """Log-mel frames [T, n_mels] float32, on the model's device, of [channels, n] float32.
@@ -63,11 +71,7 @@ class AudioModel:
         row. Raises `MediaError` for rates, channel counts and durations that are not accepted
         and for samples that are not finite.
         """
-        if samples.ndim != 2 or samples.dtype != np.float32:
-            raise TypeError(
-                f"samples must be float32 [channels, n], got {samples.dtype} {samples.shape}"
-            )
-        check_sound(samples.shape[0], samples.shape[1], rate, self.options.max_seconds)
+        self.check(samples, rate)
         return self.front_end(samples, rate, self.lengths.min_samples)
 
     @torch.inference_mode()

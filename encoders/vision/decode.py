@@ -89,6 +89,8 @@ def _orientation(image: Image.Image) -> int:
 
 def _rgb(image: Image.Image) -> Image.Image:
     mode = image.mode
+    if mode == "La":  # the one mode that Pillow cannot convert to colours at once
+        return _rgb(image.convert("LA"))
     if mode == "RGB" and not image.has_transparency_data:
         return image
     if mode.startswith("I;16") or mode == "I":

@@ -77,3 +77,18 @@ def test_lengths_and_options_need_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("segment", [6_000, 100, 26, 7])
+@pytest.mark.parametrize("most", [1, 100, 7_000, 24_000])
+def test_parts_give_the_rows_of_the_whole(segment: int, most: int) -> None:
+    lengths = SoundLengths(segment=segment)
+    for frames in (1, 99, 6_000, 6_001, 30_011):
+        parts = lengths.parts(frames, most)
+        assert sum(parts) == frames
+        assert sum(map(lengths.tokens_of_mel, parts)) == lengths.tokens_of_mel(frames)
+        # Every part but the last ends where a group of codes ends.
+        for part in parts[:-1]:
+            assert part % segment == 0
+            assert sum(map(lengths.codes, lengths.segments(part))) % lengths.group == 0
+            assert part <= max(most, segment * lengths.group)
