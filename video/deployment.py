@@ -36,7 +36,7 @@ class VideoDecoder:
         self._limits = self._options.limits()
         self._size_of = size_of
         self._files = HeldFiles()
-        self._pool = WorkerPool(self._options.workers, self._options.max_waiting)
+        self._pool = WorkerPool(self._options.processes, self._options.max_waiting)
 
     async def ready(self) -> bool:
         """True once every worker process has started; raises DecoderCrashed when one cannot."""
@@ -60,8 +60,7 @@ class VideoDecoder:
                 options=options,
                 size_of=self._size_of,
                 sound=sound,
-                chunks=self._options.chunks,
-                threads=self._options.chunks,
+                threads=self._options.clip_threads,
             ),
             data,
         )
@@ -76,7 +75,7 @@ class VideoDecoder:
         """
         options = self._sampling(sampling)
         cut = Cut(self._options.part_frames)
-        work = Begin(token, options, self._size_of, cut, self._options.chunks)
+        work = Begin(token, options, self._size_of, cut, self._options.clip_threads)
         return await self._on_file(data, token, work)
 
     async def decode_part(
@@ -89,7 +88,7 @@ class VideoDecoder:
     ) -> Clip:
         """The frames of one part of a long clip; the first three arguments as they began it."""
         options = self._sampling(sampling)
-        work = DecodePart(token, options, size, part, self._options.chunks)
+        work = DecodePart(token, options, size, part, self._options.part_threads)
         return await self._on_file(data, token, work)
 
     async def decode_sound_part(self, data: Any, token: str, part: SoundPart) -> Sound:

@@ -7,6 +7,7 @@ concealed ones are kept as any player shows them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,43 +17,66 @@ import numpy as np
 from video.decoder import RangeDecoder
 from video.head import Video
 from video.picture import Pictures
-from video.plan import Chunk, Run
+from video.plan import CHUNKS_PER_THREAD, Chunk, Run, plan_chunks
 
 Write = Callable[[int, np.ndarray], None]
 """Takes a slot and its frame, uint8 [height, width, 3]; called from several threads."""
 
 
-def decode_chunks(
-    video: Video, chunks: list[Chunk], size: tuple[int, int], write: Write, threads: int = 1
+def decode_runs(
+    video: Video,
+    runs: list[Run],
+    size: tuple[int, int],
+    write: Write,
+    threads: int = 1,
+    chunks: int | None = None,
 ) -> None:
-    """Decodes every chunk, `threads` at a time. Each frame goes to `write` as soon as it is there,
-    so nothing but the wanted frames, already scaled to `size`, is ever held (case 45)."""
+    """Decodes all runs, cut into `chunks` (by default some for each thread), on `threads` threads,
+    which take the next chunk as they finish one.
 
-    def execute(chunk: Chunk) -> None:
-        for slot, frame in decode_chunk(video, chunk, size):
-            write(slot, frame)
+    Each frame goes to `write` as soon as it is there, so nothing but the wanted frames, already
+    scaled to `size`, is ever held (case 45). The first failure ends the work.
+    """
+    cut = plan_chunks(runs, video.index, chunks or threads * CHUNKS_PER_THREAD, video.pixels)
+    todo = deque(cut)
 
-    if threads == 1 or len(chunks) == 1:
-        for chunk in chunks:
-            execute(chunk)
+    def work() -> None:
+        pictures = Pictures(video.orientation.size(*size))
+        try:
+            with video.decoder() as decoder:
+                while (chunk := _next(todo)) is not None:
+                    for slot, frame in decode_chunk(video, chunk, decoder, pictures):
+                        write(slot, frame)
+        except BaseException:
+            todo.clear()
+            raise
+
+    threads = min(threads, len(cut))
+    if threads == 1:
+        work()
         return
-    with ThreadPoolExecutor(min(threads, len(chunks)), "decode") as pool:
-        for done in [pool.submit(execute, chunk) for chunk in chunks]:
+    with ThreadPoolExecutor(threads, "decode") as pool:
+        for done in [pool.submit(work) for _ in range(threads)]:
             done.result()
 
 
+def _next(todo: deque[Chunk]) -> Chunk | None:
+    try:
+        return todo.popleft()
+    except IndexError:
+        return None
+
+
 def decode_chunk(
-    video: Video, chunk: Chunk, size: tuple[int, int]
+    video: Video, chunk: Chunk, decoder: RangeDecoder, pictures: Pictures
 ) -> Iterator[tuple[int, np.ndarray]]:
     """(slot, uint8 [height, width, 3] view) for every wanted frame of the chunk that decodes."""
-    pictures = Pictures(video.orientation.size(*size))
-    with video.decoder() as decoder:
-        for run in chunk.runs:
-            for slot, frame in _wanted(video, run, decoder):
-                video.source.budget.check()
-                picture = pictures.rgb(frame)
-                if picture is not None:
-                    yield slot, video.orientation.apply(picture)
+    for run in chunk.runs:
+        for slot, frame in _wanted(video, run, decoder):
+            video.source.budget.check()
+            picture = pictures.rgb(frame)
+            if picture is not None:
+                yield slot, video.orientation.apply(picture)
 
 
 def _wanted(video: Video, run: Run, decoder: RangeDecoder) -> Iterator[tuple[int, Any]]:

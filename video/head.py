@@ -33,6 +33,10 @@ class Video:
     progressive: bool
     """By the first frame. Two fields may be two packets, of which one says nothing of the other."""
 
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
+
     def decoder(self) -> RangeDecoder:
         return RangeDecoder(self.source, self.track.stream, self.index, self.timeline.reorder)
 

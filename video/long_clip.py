@@ -77,7 +77,7 @@ class Begin:
     options: SamplingOptions
     size_of: SizeOf | None
     cut: Cut
-    chunks: int
+    threads: int
 
     def __call__(self, source: Source, allocate: Allocate) -> Clip | LongClip:
         from video.parts import begin_clip
@@ -93,7 +93,7 @@ class DecodePart:
     options: SamplingOptions
     size: tuple[int, int]
     part: Part
-    chunks: int
+    threads: int
 
     def __call__(self, source: Source, allocate: Allocate) -> Clip:
         from video.parts import decode_part

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -9,17 +11,24 @@ from typing import Any, Self
 from video.limits import Limits
 from video.sampling import SamplingOptions
 
+MAX_WORKERS = 4
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 @dataclass(frozen=True)
 class DecoderOptions:
     """What a replica may be told. Values out of range raise ValueError."""
 
-    workers: int = 1
-    """Processes, each decoding one file at a time."""
+    workers: int | None = None
+    """Processes, each decoding a clip, or a part of one, at a time; by default one for each core,
+    and no more than MAX_WORKERS."""
     max_waiting: int = 64
     """Files that may queue in the replica beyond those."""
-    chunks: int = 1
-    """Chunks a clip is cut into, decoded on as many threads of its worker."""
+    threads: int | None = None
+    """Threads on which one clip is decoded, a chunk each; by default one for each core."""
     part_frames: int = 64
     """Frames of a part of a long clip; clips with no more are handed on whole."""
     timeout_s: float = 300.0
@@ -39,8 +48,10 @@ class DecoderOptions:
     max_frames: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("max_waiting", 0), ("chunks", 1), ("part_frames", 2)):
+        for name, least in (("workers", 1), ("max_waiting", 0), ("threads", 1), ("part_frames", 2)):
             value = getattr(self, name)
+            if value is None and name in ("workers", "threads"):
+                continue
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value}")
         self.limits()
@@ -55,6 +66,21 @@ class DecoderOptions:
             raise TypeError(f"expected {cls.__name__} or a mapping, got {type(given).__name__}")
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in (given or {}).items() if name in names})
+
+    @property
+    def processes(self) -> int:
+        return self.workers or min(usable_cores(), MAX_WORKERS)
+
+    @property
+    def clip_threads(self) -> int:
+        """Threads for a clip that is decoded at once."""
+        return self.threads or usable_cores()
+
+    @property
+    def part_threads(self) -> int:
+        """Threads for a part of a long clip. Parts are decoded side by side: all threads together
+        are twice the cores, so that the last parts of a clip leave none idle."""
+        return min(self.clip_threads, 2 * math.ceil(self.clip_threads / self.processes))
 
     def limits(self) -> Limits:
         return Limits(

@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from video.clip import Allocate, Clip, SizeOf, Sound, assemble, frame_size
-from video.decode import decode_clip
-from video.execute import decode_chunks
+from video.decode import decode_video
+from video.execute import decode_runs
 from video.head import Video, open_video
 from video.long_clip import SOUND_MARGIN, Cut, LongClip, Part, SoundPart
 from video.part_keys import PartKeys
-from video.plan import Run, plan_chunks, plan_runs
-from video.probe import AudioTrack, probe
+from video.pillow_clips import decode_with_pillow
+from video.plan import Run, plan_runs
+from video.probe import AudioTrack, need, probe
 from video.sampling import Sampling, SamplingOptions, sample
 from video.sound import decode_track
 from video.source import Source
-from video.webp import is_webp
 
 OPEN_CLIPS = 2
 """Clips whose index a worker process remembers."""
@@ -41,21 +41,22 @@ def begin_clip(
     size_of: SizeOf | None = None,
     cut: Cut | None = None,
     sound: bool = True,
-    chunks: int = 1,
+    threads: int = 1,
 ) -> Clip | LongClip:
     """A short clip decoded, a long one planned. `token` names the bytes. Raises as `decode_clip`.
 
     Pictures that are not read by libav are never cut.
     """
+    pictures = decode_with_pillow(source, options, size_of, allocate)
+    if pictures is not None:
+        return pictures
     cut = cut or Cut()
-    if not is_webp(source.data):
-        opened = _open(source, token)
-        sampling = sample(opened.video.timeline, options)
-        if len(sampling.indices) > cut.part_frames:
-            return _plan(opened, sampling, size_of, cut, sound)
-    return decode_clip(
-        source, options, size_of, sound=sound, chunks=chunks, threads=chunks, allocate=allocate
-    )
+    opened = _open(source, token)
+    audio = need(opened.audio, "sound") if sound and opened.audio is not None else None
+    sampling = sample(opened.video.timeline, options)
+    if len(sampling.indices) > cut.part_frames:
+        return _plan(opened.video, audio, sampling, size_of, cut)
+    return decode_video(opened.video, audio, options, size_of, threads=threads, allocate=allocate)
 
 
 def decode_part(
@@ -66,21 +67,22 @@ def decode_part(
     options: SamplingOptions,
     size: tuple[int, int],
     part: Part,
-    chunks: int = 1,
+    threads: int = 1,
 ) -> Clip:
     """The frames of one part, with their times; none when the file is damaged there. Pairs are
     completed as in a whole clip."""
     opened = _open(source, token)
     sampling = _section(sample(opened.video.timeline, options), part.first, part.count)
     frames = allocate((len(sampling.indices), *size, 3), "uint8")
-    kept = np.zeros(len(sampling.indices), bool)
+    wanted = np.unique(sampling.indices)
+    kept = np.zeros(len(wanted), bool)
 
     def write(slot: int, frame: np.ndarray) -> None:
         frames[slot] = frame
         kept[slot] = True
 
-    runs = plan_runs(opened.video.timeline, sampling.indices)
-    decode_chunks(opened.video, plan_chunks(runs, opened.video.index, chunks), size, write, chunks)
+    runs = plan_runs(opened.video.timeline, wanted)
+    decode_runs(opened.video, runs, size, write, threads)
     duration = opened.video.timeline.duration
     if not kept.any():
         none = len(kept)
@@ -129,22 +131,21 @@ def _open(source: Source, token: str) -> _Opened:
 
 
 def _plan(
-    opened: _Opened, sampling: Sampling, size_of: SizeOf | None, cut: Cut, sound: bool
+    video: Video, audio: AudioTrack | None, sampling: Sampling, size_of: SizeOf | None, cut: Cut
 ) -> LongClip:
-    video = opened.video
     total = len(sampling.indices)
     size = frame_size(size_of, total, video.height, video.width, video.source.limits)
-    runs = plan_runs(video.timeline, sampling.indices)
+    runs = plan_runs(video.timeline, np.unique(sampling.indices))
     keys = PartKeys(video, size)
     parts = []
-    for first, stop in cut_parts(runs, cut.part_frames):
+    for first, stop in cut_parts(runs, total, cut.part_frames):
         section = _section(sampling, first, stop - first)
-        own = plan_runs(video.timeline, section.indices)
+        own = plan_runs(video.timeline, np.unique(section.indices))
         parts.append(Part(first, stop - first, keys.pictures(own)))
     heard: list[SoundPart] = []
-    if sound and opened.audio is not None and opened.audio.codec is not None:
+    if audio is not None:
         end = float(sampling.times[-1]) + 1 / sampling.sampled_fps
-        heard = list(_sound_parts(keys, opened.audio, end, cut.sound_seconds))
+        heard = list(_sound_parts(keys, audio, end, cut.sound_seconds))
     return LongClip(
         sampling.times,
         size,
@@ -165,15 +166,14 @@ def _sound_parts(
         yield SoundPart(start, seconds, keys.sound(track, start, seconds), goes_on)
 
 
-def cut_parts(runs: list[Run], frames: int) -> list[tuple[int, int]]:
-    """(first slot, slot behind the last) of each part.
+def cut_parts(runs: list[Run], total: int, frames: int) -> list[tuple[int, int]]:
+    """(first slot, slot behind the last) of each part of `total` slots, an even number.
 
     A part ends with the run in which it reaches `frames` slots, unless that leaves an odd number:
     pairs of frames stay together. After half as many slots again it ends at once. Cuts depend on
     what is before them alone, so that a clip with a later end has the same ones.
     """
     ends = {run.slots[-1] + 1 for run in runs}
-    total = runs[-1].slots[-1] + 1
     cuts, first = [], 0
     for stop in range(2, total + 1, 2):
         length = stop - first

@@ -43,10 +43,10 @@ class Probe:
     audio: AudioTrack | None
 
     def need_video(self) -> VideoTrack:
-        return _need(self.video, "video")
+        return need(self.video, "video")
 
     def need_audio(self) -> AudioTrack:
-        return _need(self.audio, "sound")
+        return need(self.audio, "sound")
 
 
 def probe(source: Source) -> Probe:
@@ -91,7 +91,8 @@ def check_picture(height: int, width: int, limits: Limits) -> None:
         )
 
 
-def _need(track: Any, kind: str) -> Any:
+def need(track: Any, kind: str) -> Any:
+    """The track; MediaError when there is none, or no decoder for it."""
     if track is None:
         raise MediaError(f"the file has no {kind} track")
     if track.codec is None:

@@ -31,7 +31,6 @@ class Job:
     """None: only the sound is wanted."""
     size_of: SizeOf | None = None
     sound: bool = True
-    chunks: int = 1
     threads: int = 1
     work: Work | None = None
     """Something else than a clip or its sound; the fields from `options` on then say nothing."""

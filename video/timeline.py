@@ -57,6 +57,9 @@ class Timeline:
     """int64 [n]: number of the last packet needed for frame i and all before it."""
     reorder: int
     """Frames a decoder must hold back to put its output in order."""
+    key_frames: np.ndarray
+    """int64, ascending: frames that decode from a key packet of their own; empty where frames are
+    counted or key flags are not trusted."""
 
     def __len__(self) -> int:
         return len(self.ticks)
@@ -115,6 +118,7 @@ def from_timestamps(
         first_packet=first,
         last_packet=last,
         reorder=_reorder(index.pts[known]),
+        key_frames=_key_frames(ticks, index.pts[keys], codec),
     )
 
 
@@ -138,6 +142,7 @@ def from_count(frames: int, index: PacketIndex, time_base: Fraction, rate: float
         first_packet=np.zeros(frames, np.int64),
         last_packet=np.full(frames, len(index) - 1, np.int64),
         reorder=0,
+        key_frames=np.zeros(0, np.int64),
     )
 
 
@@ -156,6 +161,7 @@ def from_durations(durations: list[int], time_base: Fraction) -> Timeline:
         first_packet=none,
         last_packet=none,
         reorder=0,
+        key_frames=none[:0],
     )
 
 
@@ -164,6 +170,12 @@ def _keys(index: PacketIndex, codec: str | None, known: np.ndarray) -> np.ndarra
     if codec not in KEYED_CODECS or len(keys) == 0:
         keys = np.flatnonzero(known)[:1]
     return keys
+
+
+def _key_frames(ticks: np.ndarray, keys: np.ndarray, codec: str | None) -> np.ndarray:
+    if codec not in KEYED_CODECS:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.isin(ticks, keys))
 
 
 def _last_duration(ticks: np.ndarray, declared: int) -> int:

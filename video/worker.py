@@ -83,7 +83,6 @@ def _work(job: Job, data: memoryview, channel: Channel, arena: shared.Arena) -> 
         job.options,
         job.size_of,
         sound=job.sound,
-        chunks=job.chunks,
         threads=job.threads,
         allocate=arena.allocate,
     )

@@ -101,14 +101,21 @@ class VideoSettings(Scaling):
     max_frame_pixels: int = Field(
         default=40_000_000, ge=1024, le=1_000_000_000, description="Pixels of a frame as sent"
     )
-    workers: int = Field(
-        default=1, ge=1, le=256, description="Files decoded at once in a replica, a process each"
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        le=256,
+        description="Clips, or parts of one, decoded at once in a replica, a process each; null is "
+        "one for each core, at most 4",
     )
     max_waiting: int = Field(
         default=64, ge=0, le=100_000, description="Files that may wait for a worker"
     )
-    chunks: int = Field(
-        default=1, ge=1, le=256, description="Chunks of one clip decoded in parallel threads"
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=256,
+        description="Threads on which one clip is decoded, a chunk each; null is one for each core",
     )
     part_frames: int = Field(
         default=64,

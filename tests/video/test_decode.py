@@ -337,3 +337,27 @@ def test_without_a_size_function_frames_shrink_to_the_limit():
     limits = Limits(output_pixels=8 * 24 * 32)
     clip = decode_clip(Source(KINDS["h264 mp4"].encode(), limits), SamplingOptions())
     assert clip.frames.shape == (8, 24, 32, 3)
+
+
+@pytest.mark.parametrize("container", ["mp4", "mpegts", "matroska"])
+def test_key_frames_only(container):
+    data = Clip(60, options=OPEN, container=container).encode()
+    clip = decode(data, key_frames=True, threads=2)
+    found = numbers(clip.frames)
+    assert found == sorted(found)
+    assert set(found) <= {0, 12, 24, 36, 48}
+    assert len(set(found)) >= 4
+    assert np.abs(clip.times - np.array(found) / 30).max() < 0.0015  # stamped truly
+    with Source(data).open() as opened:
+        plain = {f.pts: f.to_ndarray(format="rgb24") for f in opened.decode(video=0)}
+    frames = [plain[pts] for pts in sorted(plain)]
+    assert all(np.array_equal(a, frames[n]) for a, n in zip(clip.frames, found, strict=True))
+
+
+def test_explicit_times():
+    data = KINDS["h264 open gop"].encode()
+    for chunks in (1, 3):
+        clip = decode(data, chunks=chunks, times=[0.0, 0.5, 1.0, 1.5, 9.0])
+        assert numbers(clip.frames) == [0, 15, 30, 45, 59, 59]
+        assert clip.times.round(3).tolist() == [0, 0.5, 1.0, 1.5, 1.967, 1.967]
+        assert clip.lost == 0

@@ -262,7 +262,7 @@ def test_options():
     assert options.limits().output_pixels == 1000
     assert DecoderOptions.of(options) is options
     assert DecoderOptions.of(None) == DecoderOptions()
-    for bad in ({"workers": 0}, {"chunks": "2"}, {"timeout_s": -1}, {"fps": 0}):
+    for bad in ({"workers": 0}, {"threads": "2"}, {"timeout_s": -1}, {"fps": 0}):
         with pytest.raises(ValueError, match="must be"):
             DecoderOptions.of(bad)
     with pytest.raises(TypeError):

@@ -53,19 +53,24 @@ def decode_parts(data: bytes, found: LongClip, options: SamplingOptions = ALL) -
     parts = {
         n: decode_part(
             Source(data), token=token, options=options, size=found.size, part=found.parts[n],
-            chunks=1 + n % 3,
+            threads=1 + n % 3,
         )
         for n in order.tolist()
     }  # fmt: skip
     return [parts[n] for n in range(len(parts))]
 
 
+TIMES = tuple(n / 15 for n in range(99))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [ALL, SamplingOptions(num_frames=100)])
+@pytest.mark.parametrize(
+    "options", [ALL, SamplingOptions(num_frames=100), SamplingOptions(times=TIMES)]
+)
 def test_parts_are_the_whole(kind, options):  # case 46
     data = KINDS[kind].encode()
     whole = decode_clip(Source(data), options)
-    found = plan(data, options)
+    found = plan(data, options, frames=40)
     assert len(found.parts) >= 2
     parts = decode_parts(data, found, options)
     assert np.array_equal(np.concatenate([p.frames for p in parts]), whole.frames)
@@ -82,6 +87,16 @@ def test_a_short_clip_comes_at_once():
     assert isinstance(found, Decoded)
     assert np.array_equal(found.frames, whole.frames)
     assert found.sound is not None
+
+
+def test_more_times_change_no_earlier_key():
+    data = Clip(240, options=CLOSED).encode()
+    keys = [
+        [part.key for part in plan(data, SamplingOptions(times=TIMES[:count]), frames=20).parts]
+        for count in (70, 99)
+    ]
+    assert len(keys[0]) >= 3
+    assert keys[0][:-1] == keys[1][: len(keys[0]) - 1]
 
 
 def shorten(data: bytes, frames: int, container: str = "mp4") -> bytes:
@@ -243,7 +258,7 @@ def test_cuts(lengths, half):
         slots = tuple(range(at, at + length))
         runs.append(Run(0, 0, slots, slots))
         at += length
-    cuts = cut_parts(runs, frames)
+    cuts = cut_parts(runs, at, frames)
     assert [first for first, _ in cuts] == [0] + [stop for _, stop in cuts[:-1]]
     assert cuts[-1][1] == at
     ends = set(np.cumsum(lengths).tolist())
@@ -256,4 +271,5 @@ def test_cuts(lengths, half):
             assert stop in ends or stop - first >= frames + half - 1
     shorter = runs[:-1]
     if shorter and shorter[-1].slots[-1] % 2:
-        assert cut_parts(shorter, frames)[:-1] == cuts[: len(cut_parts(shorter, frames)) - 1]
+        less = cut_parts(shorter, shorter[-1].slots[-1] + 1, frames)
+        assert less[:-1] == cuts[: len(less) - 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_a_length_rounded_by_the_container_loses_no_pair():
         ({"min_frames": 0}, "min_frames must be between"),
         ({"max_frames": 700}, "max_frames = 700 is more than the limit of 600"),
         ({"num_frames": 601}, "num_frames = 601 is more than the limit of 600"),
-        ({"fps": 1.0, "num_frames": 4}, "fps or num_frames, not both"),
+        ({"fps": 1.0, "num_frames": 4}, "one of fps, num_frames and times"),
         ({"frames": 4}, "unknown sampling option 'frames'"),
         ({"x" * 5000: 4}, "unknown sampling option"),
     ],
@@ -127,3 +128,88 @@ def test_a_request_replaces_the_default_way_of_counting():
     assert defaults.updated({"fps": None}, 3600).fps == 2.0
     assert defaults.updated({"max_frames": 16}, 3600) == SamplingOptions(fps=2.0, max_frames=16)
     assert SamplingOptions().updated({}, limit=600).max_frames == 600
+
+
+def keyed_clip(frames: int, every: int, rate: int = 30):
+    clock = even_clip(frames, rate)
+    return dataclasses.replace(clock, key_frames=np.arange(0, frames, every))
+
+
+def test_explicit_times_take_the_frames_shown_then():
+    options = SamplingOptions().updated({"times": [0, 0.99, 1.0, 1.01, 500]}, limit=3600)
+    sampling = sample(even_clip(300), options)
+    assert sampling.indices.tolist() == [0, 29, 30, 299]
+    assert sampling.times.round(4).tolist() == [0, 0.9667, 1.0, 9.9667]
+    odd = sample(even_clip(300), SamplingOptions(times=(1.0, 2.0, 3.0)))
+    assert odd.indices.tolist() == [30, 60, 90, 90]
+    assert odd.sampled_fps == 1.0
+    few = sample(even_clip(300), SamplingOptions(times=(1.0, 2.0, 3.0), max_frames=2))
+    assert few.indices.tolist() == [30, 60]
+
+
+@given(
+    frames=st.integers(1, 200),
+    times=st.lists(st.floats(0, 10, allow_nan=False), min_size=1, max_size=20),
+)
+def test_explicit_times_against_a_plain_search(frames, times):
+    clock = even_clip(frames, 25)
+    found = sample(clock, SamplingOptions(times=tuple(sorted(times)))).indices.tolist()
+    shown = set()
+    for time in times:
+        began = [i for i, start in enumerate(clock.seconds) if start <= time + 1e-6]
+        shown.add(began[-1])
+    assert sorted(set(found)) == sorted(shown)
+    assert len(found) == len(shown) + len(shown) % 2
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"times": []}, "list of seconds"),
+        ({"times": "12"}, "list of seconds"),
+        ({"times": 1.0}, "list of seconds"),
+        ({"times": [1, "2"]}, "each of times must be a number"),
+        ({"times": [-1.0]}, "each of times must be between"),
+        ({"times": [float("nan")]}, "each of times must be between"),
+        ({"times": [2.0, 1.0]}, "ascending"),
+        ({"times": [0.0] * 5}, "5 times are more than the limit of 4"),
+        ({"times": [1.0], "fps": 1.0}, "one of fps, num_frames and times"),
+        ({"key_frames": 1}, "key_frames must be true or false"),
+    ],
+)
+def test_times_and_modes_are_checked(given, words):
+    with pytest.raises(MediaError, match=words):
+        SamplingOptions().updated(given, limit=4)
+
+
+def test_times_replace_default_rules():
+    assert SamplingOptions(fps=2.0).updated({"times": [1.0, 2.0]}, 10).fps is None
+    assert SamplingOptions(times=(1.0,)).updated({"fps": 2.0}, 10).times is None
+
+
+def test_key_frames_nearest_to_the_chosen_ones():
+    clock = keyed_clip(1000, 250)  # key frames at 0, 8.33, 16.67 and 25 s
+    sampling = sample(clock, SamplingOptions(key_frames=True))
+    assert sampling.indices.tolist() == [0, 250, 500, 750]
+    assert sampling.times.round(2).tolist() == [0, 8.33, 16.67, 25.0]
+    one = sample(clock, SamplingOptions(times=(16.0,), key_frames=True))
+    assert one.indices.tolist() == [500, 500]
+    middle = sample(clock, SamplingOptions(times=(125 / 30,), key_frames=True))
+    assert middle.indices.tolist() == [0, 0]  # the earlier of two equally near
+    dense = sample(keyed_clip(300, 1), SamplingOptions(key_frames=True))
+    assert dense.indices.tolist() == sample(even_clip(300), SamplingOptions()).indices.tolist()
+    without = sample(even_clip(300), SamplingOptions(key_frames=True))
+    assert without.indices.tolist() == dense.indices.tolist()
+
+
+@given(frames=st.integers(1, 300), every=st.integers(1, 90), count=st.integers(1, 40))
+def test_key_frames_against_a_plain_search(frames, every, count):
+    clock = keyed_clip(frames, every)
+    exact = sample(clock, SamplingOptions(num_frames=count))
+    found = sample(clock, SamplingOptions(num_frames=count, key_frames=True)).indices.tolist()
+    near = {
+        min(clock.key_frames.tolist(), key=lambda key: (abs(key - index), key))
+        for index in exact.indices.tolist()
+    }
+    assert sorted(set(found)) == sorted(near)
+    assert len(found) % 2 == 0
