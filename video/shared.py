@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+FILE = "video-file"
+"""Name of the memory that holds a file's bytes."""
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -77,10 +80,10 @@ def unpack(packed: Packed, descriptors: list[int]) -> Any:
     return pickle.loads(packed.pickled, buffers=buffers)
 
 
-def create(size: int) -> int:
-    """A descriptor of `size` zero bytes of anonymous memory."""
+def create(size: int, name: str = "video-result") -> int:
+    """A descriptor of `size` zero bytes of anonymous memory; the name is for `/proc` alone."""
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("video")
+        descriptor = os.memfd_create(name)
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
@@ -104,7 +107,7 @@ def share(data: bytes | memoryview | Held) -> int:
     """A descriptor of anonymous memory that holds a copy of the bytes."""
     if isinstance(data, Held):
         return os.dup(data.descriptor)
-    descriptor = create(0)
+    descriptor = create(0, FILE)
     view = memoryview(data).cast("B")
     at = 0
     while at < len(view):
