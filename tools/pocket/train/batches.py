@@ -72,6 +72,8 @@ class Mixer:
     multiple: int
     pool: int = 0
     place: int = 0
+    rank: int = 0  # of ``ranks`` mixers that draw different data
+    ranks: int = 1
 
     def batches(self) -> Iterator[Batch]:
         while True:
@@ -83,9 +85,10 @@ class Mixer:
             self.pool, self.place = self.pool + 1, 0
 
     def _pool(self) -> list[list[Example]]:
-        rng = random.Random(f"{self.seed}/{self.pool}")
+        number = self.pool * self.ranks + self.rank
+        rng = random.Random(f"{self.seed}/{number}")
         skills = rng.choices(list(self.weights), list(self.weights.values()), k=POOL)
-        first = self.pool * POOL
+        first = number * POOL
         examples = [self.make(skill, first + i) for i, skill in enumerate(skills)]
         groups = split(examples, self.budget, self.multiple)
         rng.shuffle(groups)

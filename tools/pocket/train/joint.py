@@ -33,6 +33,7 @@ from tools.pocket.train.media import (
     run_tower,
 )
 from tools.pocket.train.muon import MuonAdamW
+from tools.pocket.train.parallel import join
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
 from tools.pocket.train.text_mix import Reach, TextMix, varied
@@ -236,8 +237,10 @@ def main() -> None:
         vision, audio, trunk = start_states(CACHE)
         training = JointTraining(encoder, spec, vision, audio)
         training.restore(trunk)
+    group = join(options.workers)
+    training.share(group)
     optim = training.optimizer(options.rate)
-    train(training, optim, options)
+    train(training, optim, options, group)
 
 
 if __name__ == "__main__":

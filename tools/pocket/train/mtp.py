@@ -20,6 +20,7 @@ from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.joint import JointTraining
 from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.objectives import answer_loss
+from tools.pocket.train.parallel import join
 from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.trunk import CHECKPOINT
 from tools.pocket.train.vision_model import VisionTrainer
@@ -152,8 +153,10 @@ def main() -> None:
         start = next(CACHE / name for name in names if (CACHE / name).is_file())
         training.restore(torch.load(start, map_location="cpu", weights_only=True))
         print(f"started from {start}", flush=True)
+    group = join(options.workers)
+    training.share(group)
     optim = training.optimizer(options.rate)
-    train(training, optim, options)
+    train(training, optim, options, group)
 
 
 if __name__ == "__main__":

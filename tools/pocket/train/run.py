@@ -18,6 +18,7 @@ from torch import nn
 
 from tools.pocket.data.voices import CACHE
 from tools.pocket.train.muon import MuonAdamW
+from tools.pocket.train.parallel import Group
 
 # The page faults of memory that glibc gives back and takes again cost up to 30 % of a step.
 TUNABLES = ":".join(
@@ -63,6 +64,7 @@ def arguments(
         help="lower the rate to 5 %% over so many core minutes, write STATE-final.pt and stop; "
         "the state file itself stays as it is, so that training can go on from it",
     )
+    parser.add_argument("--workers", type=int, default=1, help="processes that train together")
     if start:
         parser.add_argument(
             "--start", type=Path, help="checkpoint to begin with where there is no state file"
@@ -109,6 +111,7 @@ class Job:
     restore: Callable[[dict[str, Any]], None]
     optimizer: torch.optim.Optimizer
     options: argparse.Namespace
+    group: Group = field(default_factory=Group)
     warm_up: int = 100
     number: int = 0
     seconds: float = 0.0
@@ -130,7 +133,10 @@ class Job:
         start = told = time.process_time()
         saved = time.monotonic()
         before, rate = self.seconds, 0.0
-        while not stopped and (spent := time.process_time() - start) < limit:
+        while True:
+            spent = time.process_time() - start
+            if self.group.any(bool(stopped) or spent >= limit):
+                break
             falling = 1.0 - 0.95 * spent / decay if decay else 1.0
             rate = self.options.rate * min(1.0, (self.number + 1) / self.warm_up) * falling
             for group in self.optimizer.param_groups:
@@ -139,14 +145,17 @@ class Job:
             self.number += 1
             now = time.process_time()
             self.seconds = before + now - start
+            if not self.group.leads:
+                continue
             if now - told > EVALUATE_SECONDS or self.number == 1:
                 self._tell(rate)
                 told = now
             if time.monotonic() - saved > SAVE_SECONDS:
                 self.save(path)
                 saved = time.monotonic()
-        self._tell(rate)
-        self.save(path)
+        if self.group.leads:
+            self._tell(rate)
+            self.save(path)
 
     def _count(self, losses: dict[str, float]) -> None:
         self.items += int(losses.pop("items", 0))
@@ -192,7 +201,10 @@ class Training(Protocol):
 
 
 def train(
-    training: Training, optimizer: torch.optim.Optimizer, options: argparse.Namespace
+    training: Training,
+    optimizer: torch.optim.Optimizer,
+    options: argparse.Namespace,
+    group: Group | None = None,
 ) -> None:
     """Run a training until its hours are over or a signal says stop."""
     Job(
@@ -202,4 +214,5 @@ def train(
         restore=training.restore,
         optimizer=optimizer,
         options=options,
+        group=group or Group(),
     ).run()

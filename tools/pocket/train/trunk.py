@@ -18,6 +18,7 @@ from tools.pocket.spec import PocketSpec
 from tools.pocket.train.batches import Batch, Mixer, collate, split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.objectives import PreviousHeads, Tally, answer_loss
+from tools.pocket.train.parallel import Group, join
 from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.text_mix import TEXT_SKILLS, TextMix
 from tools.pocket.trunk.init import initialise
@@ -38,6 +39,7 @@ class TrunkTraining:
     previous_weight = 0.2
     fast_balance_steps = 200
     balance_step = BALANCE
+    group = Group()
 
     def __init__(self, encoder: ChatEncoder, spec: PocketSpec, seed: int = SEED) -> None:
         text = spec.text
@@ -57,6 +59,12 @@ class TrunkTraining:
         for batch in self.mixer.batches():
             yield batch
             self.mixer.weights = self.mix.weights()
+
+    def share(self, group: Group) -> None:
+        """Train with others: the same weights, data of its own."""
+        self.group = group
+        self.mixer.rank, self.mixer.ranks = group.rank, group.ranks
+        self.batches = self._batches()
 
     def train(self, mode: bool) -> None:
         self.trunk.train(mode)
@@ -79,8 +87,9 @@ class TrunkTraining:
     def step(self, number: int, optim: torch.optim.Optimizer) -> dict[str, float]:
         """One optimiser step; losses and ``items`` (tokens)."""
         self.train(True)
-        torch.manual_seed(number)
-        generator = torch.Generator().manual_seed(number)
+        seed = number * self.group.ranks + self.group.rank
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
         micro = 1 if self.mix.learning_lookup else 2
         totals: dict[str, float] = {"items": 0.0}
         for _ in range(micro):
@@ -95,6 +104,7 @@ class TrunkTraining:
             tally.add(batch, right)
             self.mix.learn(tally.accuracy(), batch.examples)
         parameters = [p for group in optim.param_groups for p in group["params"]]
+        self.group.average(parameters)
         totals["norm"] = float(torch.nn.utils.clip_grad_norm_(parameters, 1.0))
         if math.isfinite(totals["norm"]):
             optim.step()
@@ -110,6 +120,7 @@ class TrunkTraining:
     def _balance(self, step: float) -> float:
         """Move the routers' biases; the busiest expert's load over the mean, worst layer."""
         worst = 0.0
+        self.group.sum(experts.load for experts in self.trunk.experts)
         for experts in self.trunk.experts:
             load = experts.load.float()
             worst = max(worst, float(load.max() / load.mean()))
@@ -183,8 +194,10 @@ def main() -> None:
     compile_norms()
     options = arguments("Train the pocket trunk on text and recall.", "trunk", 2e-3)
     training = TrunkTraining(ChatEncoder(CHECKPOINT), PocketSpec())
+    group = join(options.workers)
+    training.share(group)
     optim = optimizer([training.trunk, training.previous], options.rate)
-    train(training, optim, options)
+    train(training, optim, options, group)
 
 
 if __name__ == "__main__":
