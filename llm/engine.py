@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from multiprocessing import forkserver
 from typing import Any
 
+from llm.arguments import pool_choice
 from llm.version import check_sglang_version
 
 _PRELOAD = [
@@ -34,6 +35,7 @@ def prepare(settings: dict[str, Any]) -> None:
     check_sglang_version()
     os.environ["SGLANG_EXTERNAL_MODEL_PACKAGE"] = "llm.models"
     os.environ["SGLANG_EXTERNAL_MM_PROCESSOR_PACKAGE"] = "llm.processors"
+    os.environ["SGLANG_SWA_EVICTION_INTERVAL"] = str(pool_choice(settings).interval)
     if settings["device"] == "cpu":
         # Compiling the router's top-k on the first request would cost it seconds.
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")

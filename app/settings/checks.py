@@ -8,6 +8,8 @@ from typing import Any
 
 from app.settings.load import SettingsError, resolve_path
 from app.settings.root import Settings
+from llm.pool_choice import choose
+from llm.pools import PoolError
 
 
 def read_model_config(settings: Settings) -> dict[str, Any]:
@@ -38,9 +40,8 @@ def check_model(settings: Settings, config: dict[str, Any]) -> None:
             "the checkpoint's max_position_embeddings"
         )
     _check_pixels(settings, config)
-    window = config.get("sliding_window")
-    if llm.max_total_tokens is not None and isinstance(window, int):
-        _check_swa_pool(settings, window)
+    if "hybrid_layer_pattern" in config:
+        _check_pools(settings, config)
 
 
 def _check_pixels(settings: Settings, config: dict[str, Any]) -> None:
@@ -61,23 +62,20 @@ def _check_pixels(settings: Settings, config: dict[str, Any]) -> None:
             )
 
 
-def _check_swa_pool(settings: Settings, window: int) -> None:
+def _check_pools(settings: Settings, config: dict[str, Any]) -> None:
     """A prefill chunk and every running request's window must fit the SWA pool.
 
     An engine whose SWA pool is smaller stalls without an error (seen with SGLang 0.5.23: 300 SWA
     slots and the default chunk size), so it is refused here.
     """
-    llm = settings.llm
-    slots = int(llm.max_total_tokens * llm.swa_full_tokens_ratio) if llm.max_total_tokens else 0
-    per_request = window + llm.page_size + llm.mtp.draft_tokens
-    needed = llm.chunked_prefill_size + llm.max_running_requests * per_request
-    if slots < needed:
-        raise SettingsError(
-            f"llm.max_total_tokens is {llm.max_total_tokens} and llm.swa_full_tokens_ratio "
-            f"{llm.swa_full_tokens_ratio:g}: an SWA pool of {slots} tokens; it must be at least "
-            f"{needed} (chunked_prefill_size + max_running_requests * (window {window} + "
-            "page_size + draft tokens))"
-        )
+    for name, llm in settings.llm.deployments().items():
+        try:
+            choose(llm.model_dump(), config)
+        except PoolError as error:
+            key = "llm.kv_bytes" if llm.kv_bytes else "llm.max_total_tokens"
+            value = llm.kv_bytes or llm.max_total_tokens
+            where = "" if name == "LLM" else f" ({name})"
+            raise SettingsError(f"{key} is {value}{where}: {error}") from None
 
 
 def checkpoint_directory(settings: Settings) -> Path:

@@ -117,9 +117,9 @@ def test_pocket_fits_two_cores_and_its_checkpoint() -> None:
             "x.yaml: llm: chunked_prefill_size is 512; it must be a multiple of page_size (3)",
         ),
         (
-            "llm.max_total_tokens",
+            "llm.kv_bytes",
             None,
-            "x.yaml: llm: max_total_tokens is null; on device cpu it must be a whole number, "
+            "x.yaml: llm: kv_bytes is null; on device cpu it must be a whole number, "
             "since there is no device memory to fill",
         ),
         (
@@ -178,10 +178,19 @@ def test_values_are_cut_in_errors() -> None:
 
 def test_swa_pool_must_hold_a_chunk_and_all_windows() -> None:
     # sglang-cpu.md section 2: a smaller pool stalls the engine without an error.
-    settings = parse_settings(changed("llm.swa_full_tokens_ratio", 0.03), "x.yaml")
-    with pytest.raises(SettingsError, match="SWA pool of 983 tokens; it must be at least 1104"):
-        check_model(settings, {"sliding_window": 32})
-    check_model(settings, {"sliding_window": 8})
+    config = read_model_config(parse_settings(changed("llm.kv_bytes", 1 << 27), "x.yaml"))
+    small = parse_settings(changed("llm.kv_bytes", 1 << 25), "x.yaml")
+    with pytest.raises(SettingsError, match=r"llm\.kv_bytes is 33554432: .* and 16 shall run"):
+        check_model(small, config)
+    document = changed("llm.kv_bytes", None)
+    document["llm"] |= {"max_total_tokens": 32768, "swa_full_tokens_ratio": 0.03}
+    with pytest.raises(SettingsError, match=r"llm\.max_total_tokens is 32768: an SWA pool of 983"):
+        check_model(parse_settings(document, "x.yaml"), config)
+
+
+def test_pools_are_sized_one_way_only() -> None:
+    message = "max_total_tokens is given with kv_bytes, from which it follows"
+    assert message in error(changed("llm.max_total_tokens", 4096))
 
 
 def test_context_length_is_bounded_by_the_checkpoint() -> None:
