@@ -23,6 +23,7 @@ import numpy as np
 from app.frame_size import SizeOf, size_rule
 from app.item_options import OptionRules
 from app.settings import config_path, load_settings, read_model_config
+from bench.video_size import fixed_size
 from video.clip import Clip
 from video.deployment import VideoDecoder
 from video.long_clip import LongClip, Part
@@ -36,10 +37,6 @@ def shipped_size() -> SizeOf:
     settings = load_settings(config_path(None))
     model = read_model_config(settings)
     return size_rule(model, OptionRules.of(settings, model).frame_pixels)
-
-
-def fixed_size(size: tuple[int, int], *_: int) -> tuple[int, int]:
-    return size
 
 
 def view(path: Path) -> memoryview:
