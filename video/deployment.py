@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from video.budget import Account
 from video.clip import Clip, SizeOf, Sound
 from video.held import HeldFiles
 from video.long_clip import Begin, Cut, DecodePart, DecodeSoundPart, LongClip, Part, SoundPart
@@ -12,6 +14,9 @@ from video.options import DecoderOptions
 from video.pool import WorkerPool
 from video.protocol import Job, Work
 from video.sampling import SamplingOptions
+
+ACCOUNTS = 256
+"""Files whose time is remembered."""
 
 
 class VideoDecoder:
@@ -36,6 +41,7 @@ class VideoDecoder:
         self._limits = self._options.limits()
         self._size_of = size_of
         self._files = HeldFiles()
+        self._accounts: OrderedDict[str, Account] = OrderedDict()
         self._pool = WorkerPool(self._options.processes, self._options.max_waiting)
 
     async def ready(self) -> bool:
@@ -99,10 +105,21 @@ class VideoDecoder:
         view = memoryview(data).cast("B")
         self._limits.check_bytes(view.nbytes)
         held = await self._files.get(token, view)
-        result = await self._pool.run(Job(held.size, self._limits, None, work=work), held)
+        job = Job(held.size, self._limits, None, work=work)
+        result = await self._pool.run(job, held, self._account(token, new=isinstance(work, Begin)))
         if isinstance(result, LongClip) or token in self._files:
             self._files.keep(token, held)
         return result
+
+    def _account(self, token: str, new: bool) -> Account:
+        """What the file's jobs have taken, since it was last begun."""
+        account = self._accounts.pop(token, None)
+        if account is None or new:
+            account = Account()
+        self._accounts[token] = account
+        while len(self._accounts) > ACCOUNTS:
+            self._accounts.popitem(last=False)
+        return account
 
     def _sampling(self, wishes: Mapping[str, object] | None) -> SamplingOptions:
         return self._options.sampling().updated(wishes or {}, self._limits.sampled_frames)

@@ -32,7 +32,8 @@ class DecoderOptions:
     part_frames: int = 64
     """Frames of a part of a long clip; clips with no more are handed on whole."""
     timeout_s: float = 300.0
-    """Seconds that one file may take, waiting not counted."""
+    """Seconds that one file may take in all its parts, waiting not counted; what parts take side
+    by side counts once."""
     max_file_bytes: int = 1 << 30
     max_duration_s: float = 7200.0
     """Of the picture and of the sound."""

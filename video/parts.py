@@ -113,6 +113,7 @@ class _Opened:
     audio: AudioTrack | None
 
 
+NOTHING = Source(b"")
 _opened: OrderedDict[str, _Opened] = OrderedDict()
 
 
@@ -122,12 +123,12 @@ def _open(source: Source, token: str) -> _Opened:
     if found is None:
         head = probe(source)
         found = _Opened(open_video(source, head), head.audio)
-    # Everything is read through the call's own source: it has the budget.
-    found = replace(found, video=replace(found.video, source=source))
-    _opened[token] = found
+    # Everything is read through the call's own source, which has the budget; kept, it would hold
+    # the file's bytes in memory.
+    _opened[token] = replace(found, video=replace(found.video, source=NOTHING))
     while len(_opened) > OPEN_CLIPS:
         _opened.popitem(last=False)
-    return found
+    return replace(found, video=replace(found.video, source=source))
 
 
 def _plan(

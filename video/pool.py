@@ -14,9 +14,11 @@ import sys
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from video import shared
+from video.budget import Account
 from video.errors import Cancelled, DecoderBusy, DecoderCrashed, MediaError
 from video.protocol import CANCEL, READY, Channel, Job, Reply
 
@@ -100,7 +102,7 @@ class WorkerProcess:
         descriptor = shared.share(data)
         try:
             self._channel.send(pickle.dumps(job), [descriptor])
-            self._wait(job.limits.decode_seconds, cancelled)
+            self._wait(job, cancelled)
             reply: Reply = pickle.loads(self._channel.receive())
             if reply.packed is not None:
                 descriptors = self._channel.receive_descriptors(len(reply.packed.sizes))
@@ -124,9 +126,10 @@ class WorkerProcess:
             self._process.wait()
             self._process = None
 
-    def _wait(self, seconds: float, cancelled: threading.Event) -> None:
+    def _wait(self, job: Job, cancelled: threading.Event) -> None:
         assert self._channel is not None
-        deadline = time.monotonic() + seconds + GRACE_SECONDS
+        seconds = job.limits.decode_seconds
+        deadline = time.monotonic() + max(0.0, seconds - job.spent) + GRACE_SECONDS
         told = False
         while not self._channel.poll(POLL_SECONDS):
             if cancelled.is_set() and not told:
@@ -167,8 +170,12 @@ class WorkerPool:
         """Returns once every process has started. Raises DecoderCrashed when one cannot."""
         await asyncio.shield(asyncio.wrap_future(self._started))
 
-    async def run(self, job: Job, data: bytes | memoryview | shared.Held) -> Any:
+    async def run(
+        self, job: Job, data: bytes | memoryview | shared.Held, account: Account | None = None
+    ) -> Any:
         """The job's Clip or Sound. Never blocks the event loop; leaving early stops the work.
+
+        account: that of the file, when it has several jobs: they share its time budget.
 
         A job whose process dies is tried once more, on a new process: the second death is the
         file's fault and raises MediaError. Raises DecoderBusy when the queue is full.
@@ -180,7 +187,7 @@ class WorkerPool:
                 raise DecoderBusy(f"{self._pending} files are being decoded or wait already")
             self._pending += 1
         cancelled = threading.Event()
-        future = self._threads.submit(self._run, job, data, cancelled)
+        future = self._threads.submit(self._run, job, data, cancelled, account or Account())
         future.add_done_callback(self._done)
         try:
             return await asyncio.wrap_future(future)
@@ -192,7 +199,11 @@ class WorkerPool:
             self._pending -= 1
 
     def _run(
-        self, job: Job, data: bytes | memoryview | shared.Held, cancelled: threading.Event
+        self,
+        job: Job,
+        data: bytes | memoryview | shared.Held,
+        cancelled: threading.Event,
+        account: Account,
     ) -> Any:
         worker = self._idle.get()
         try:
@@ -203,7 +214,8 @@ class WorkerPool:
                     raise Cancelled
                 worker.ensure()
                 try:
-                    return worker.run(job, data, cancelled)
+                    with account.job() as spent:
+                        return worker.run(replace(job, spent=spent), data, cancelled)
                 except _Died:
                     log.warning("a decoder process died on a file of %d bytes", job.size)
                     worker.kill()

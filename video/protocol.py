@@ -32,6 +32,8 @@ class Job:
     size_of: SizeOf | None = None
     sound: bool = True
     threads: int = 1
+    spent: float = 0.0
+    """Seconds of the file's time budget that earlier jobs took."""
     work: Work | None = None
     """Something else than a clip or its sound; the fields from `options` on then say nothing."""
 

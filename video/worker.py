@@ -72,7 +72,7 @@ def _reply(
 
 
 def _work(job: Job, data: memoryview, channel: Channel, arena: shared.Arena) -> Any:
-    budget = Budget(job.limits.decode_seconds, channel.poll)
+    budget = Budget(job.limits.decode_seconds, channel.poll, job.spent)
     source = Source(data, job.limits, budget)
     if job.work is not None:
         return job.work(source, arena.allocate)

@@ -301,3 +301,23 @@ async def test_a_long_clip_in_parts(plain):
             await long.begin_clip(b"no clip", "third")
     finally:
         long.close()
+
+
+async def test_parts_share_the_time_budget_of_their_file():
+    data = Clip(200, options=CLOSED).encode()
+    long = VideoDecoder({"workers": 2, "part_frames": 50, "timeout_s": 60.0})
+    try:
+        sampling = {"fps": 1000}
+        plan = await long.begin_clip(data, "token", sampling)
+        assert isinstance(plan, LongClip)
+        call = (data, "token", sampling, plan.size, plan.parts[0])
+        long._accounts["token"]._spent = 59.0
+        assert len((await long.decode_part(*call)).frames) >= 50
+        long._accounts["token"]._spent = 61.0
+        with pytest.raises(MediaError, match="longer than the 60 s one file may take"):
+            await long.decode_part(*call)
+        again = await long.begin_clip(data, "token", sampling)  # another question
+        assert isinstance(again, LongClip)
+        assert len((await long.decode_part(*call)).frames) >= 50
+    finally:
+        long.close()
