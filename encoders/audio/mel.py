@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from encoders.arrays import tensor_view
 from encoders.audio.config import TokenizerConfig
 from encoders.audio.resample import resample
 from encoders.errors import MediaError
@@ -39,9 +40,7 @@ class MelFrontEnd:
         both are linear, so it equals averaging afterwards and costs one channel's work.
         Raises `MediaError` when a sample is not finite.
         """
-        # Arrays out of Ray's object store are read-only pages, which torch cannot wrap.
-        owned = samples if samples.flags.writeable else samples.copy()
-        mono = torch.from_numpy(owned).to(self.device).mean(dim=0)
+        mono = tensor_view(samples).to(self.device).mean(dim=0)
         wave = resample(mono, rate, self.config.sampling_rate)
         wave = F.pad(wave, (0, max(0, min_samples - wave.shape[0])))
         mel = self._log_mel(wave)

@@ -14,6 +14,7 @@ from encoders.audio.lengths import check_sound
 from encoders.audio.mel import MelFrontEnd
 from encoders.audio.options import AudioOptions
 from encoders.audio.tokenizer import AudioTokenizer
+from encoders.device import side_stream
 
 
 class AudioModel:
@@ -72,7 +73,8 @@ class AudioModel:
         and for samples that are not finite.
         """
         self.check(samples, rate)
-        return self.front_end(samples, rate, self.lengths.min_samples)
+        with side_stream(self.device):
+            return self.front_end(samples, rate, self.lengths.min_samples)
 
     @torch.inference_mode()
     def encode(self, mels: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from encoders.arrays import tensor_view
+from encoders.device import side_stream
 from encoders.embedding import RowsArray
 from encoders.errors import MediaError
 from encoders.options import ImageEncoderOptions
@@ -168,12 +169,12 @@ class VisionRuntime:
         rest = -len(frames) % config.temporal_patch_size
         if rest and len(frames) > 1:
             frames = np.concatenate([frames, np.repeat(frames[-1:], rest, axis=0)])
-        pixels = tensor_view(frames).to(self.device)
-        patches, grid = byte_patches(
-            pixels,
-            size,
-            patch=config.patch_size,
-            temporal=config.temporal_patch_size,
-            merge=config.spatial_merge_size,
-        )
+        with side_stream(self.device):
+            patches, grid = byte_patches(
+                tensor_view(frames).to(self.device),
+                size,
+                patch=config.patch_size,
+                temporal=config.temporal_patch_size,
+                merge=config.spatial_merge_size,
+            )
         return Prepared(patches, grid)
