@@ -34,6 +34,8 @@ STAGES: Mapping[str, str] = {
     "AudioEncoder": "encoders.deployment:AudioEncoder",
     "VideoDecoder": "video.deployment:VideoDecoder",
     "LLM": "llm.deployment:LLMReplica",
+    "LLMPrefill": "llm.disaggregation.replica:PrefillReplica",
+    "LLMDecode": "llm.disaggregation.replica:DecodeReplica",
 }
 
 # Deployments that remember what they encoded, and how calls find the replica that does.
@@ -64,14 +66,20 @@ def build_application(settings: Settings, stages: Mapping[str, str] = STAGES) ->
         "VideoDecoder": settings.video,
         **settings.llm.deployments(),
     }
-    handles = [
-        serve.deployment(
-            _load(stages[_stage(name)]),
+
+    def deploy(name: str, *more: Any) -> Application:
+        deployment = serve.deployment(
+            _load(stages[_stage(name, settings)]),
             name=name,
             **sections[name].deployment_options(),
             **_routing(name, settings),
-        ).bind(*arguments[name])
-        for name in sections
+        )
+        return deployment.bind(*arguments[name], *more)
+
+    # Of a pair, the gateway knows the prefill side, which asks the decode side for the answer.
+    decode = [deploy(name) for name in sections if name == "LLMDecode"]
+    handles = [
+        deploy(name, *(decode if name == "LLM" else ())) for name in sections if name != "LLMDecode"
     ]
     ingress = serve.ingress()(GatewayReplica)
     gateway = serve.deployment(ingress, name="Gateway", **settings.gateway.deployment_options())
@@ -109,14 +117,16 @@ def identity(settings: Settings, directory: Path) -> str:
     return content_digest(checkpoint_identity(directory), how)
 
 
-def _stage(name: str) -> str:
-    """The stage of a deployment: the language model has one for each length bucket."""
-    return "LLM" if name.startswith("LLM") else name
+def _stage(name: str, settings: Settings) -> str:
+    """The stage of a deployment: the language model has one for each length bucket, or a pair."""
+    if name == "LLM" and settings.llm.disaggregation.enabled:
+        return "LLMPrefill"
+    return "LLM" if name.startswith("LLM-") else name
 
 
 def _routing(name: str, settings: Settings) -> dict[str, Any]:
     router = settings.llm.router
-    if _stage(name) == "LLM" and router.policy == "kv_affinity":
+    if _stage(name, settings) in ("LLM", "LLMPrefill") and router.policy == "kv_affinity":
         config = RequestRouterConfig(
             request_router_class="llm.router.serve.KvRouter",
             request_router_kwargs=router.router_arguments(),

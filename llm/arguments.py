@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from llm.disaggregation.arguments import role_arguments
 from llm.queue.engine import schedule_policy
 from llm.tiers import tier_arguments
 
@@ -67,6 +68,7 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
             "sleep_on_idle": True,
         }
     arguments |= tier_arguments(settings)
+    arguments |= role_arguments(settings)
     if settings["window_counts_self"]:
         config = json.loads((Path(settings["model_path"]) / "config.json").read_text())
         window = config["sliding_window"] - 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from fastapi.responses import Response, StreamingResponse
@@ -44,11 +45,13 @@ async def reply(
     rows: Sequence[torch.Tensor | LeasedRows],
     rid: str,
     prompt_tokens: Callable[[int], None] | None = None,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[ReplyHead | bytes]:
     """Validate, generate, and yield a ReplyHead followed by the HTTP body.
 
     A request that is not valid yields OpenAI's error object with status 400 and names the
-    offending fields, not their values. ``prompt_tokens`` is told how many tokens the prompt has.
+    offending fields, not their values. ``prompt_tokens`` is told how many tokens the prompt has;
+    ``more``: internal fields of the request.
     """
     refused = _refused_field(body)
     if refused:
@@ -63,7 +66,7 @@ async def reply(
         return
     prompt = ChatPrompt(vocabulary, embeddings, rows)
     try:
-        guarded = prompt.guard(body) | {"rid": rid, "priority": tier}
+        guarded = prompt.guard(body) | {"rid": rid, "priority": tier, **more}
         request = ChatCompletionRequest.model_validate(guarded)
     except ValidationError as error:
         yield ReplyHead(400, JSON)

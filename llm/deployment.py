@@ -7,12 +7,13 @@ import logging
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from encoders.embedding import Embedding
 from encoders.store import RowsReader
 from llm.arguments import engine_arguments
+from llm.disaggregation.rooms import Handoff
 from llm.reply import ReplyHead
 from llm.request_ids import forget, root_of
 from llm.router.prompt import Route
@@ -60,14 +61,15 @@ class LLMReplica:
         body: dict[str, Any],
         embeddings: Sequence[Embedding] = (),
         route: Route | None = None,
-    ) -> AsyncIterator[ReplyHead | bytes]:
+        handoff: Handoff | None = None,
+    ) -> AsyncGenerator[ReplyHead | bytes, None]:
         """Answer one OpenAI chat request.
 
         ``body``: the request, media parts replaced by ``{"type": "media", "index": k}``;
         ``embeddings[k]`` has the rows or refers to them. Yields a ReplyHead, then the HTTP body in
         pieces: SSE events or one JSON document. Leaving early aborts the request in the engine.
         Raises RowsLost before anything else when rows are gone: they must be encoded again.
-        ``route`` is for the router alone.
+        ``route`` is for the router alone; ``handoff``: where the KV goes, or comes from.
         """
         from llm.chat_reply import reply
 
@@ -76,8 +78,9 @@ class LLMReplica:
         try:
             rows = [opened(lease) for lease in leases]
             follow = self._prefixes.follow(rid, body, embeddings)
+            more = handoff.fields() if handoff is not None else {}
             async for piece in reply(
-                self._serving, self._vocabulary, body, embeddings, rows, rid, follow.prompt
+                self._serving, self._vocabulary, body, embeddings, rows, rid, follow.prompt, more
             ):
                 follow.feed(piece)
                 yield piece
@@ -119,6 +122,10 @@ class LLMReplica:
     async def record_routing_stats(self) -> dict[str, Any]:
         """What the routers know of this replica: its load and the prefixes that it holds."""
         return await self._prefixes.report()
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What an autoscaling policy by uncached tokens decides by."""
+        return await self._prefixes.autoscaling_stats()
 
     def startup(self) -> dict[str, float]:
         """Seconds of each phase of this replica's start."""

@@ -7,7 +7,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from app.settings.base import Device, Dtype, Scaling, Section
-from app.settings.scheduling import BucketSettings, QueueSettings, RouterSettings
+from app.settings.disaggregation import DisaggregationSettings
+from app.settings.scheduling import (
+    BucketSettings,
+    LlmAutoscaling,
+    QueueSettings,
+    RouterSettings,
+)
 from app.settings.tiers import TierSettings
 
 # Engine arguments that have a setting of their own: the escape hatch may not contradict it.
@@ -45,6 +51,14 @@ _OWN = frozenset(
         "reasoning_parser",
         "tool_call_parser",
         "schedule_policy",
+        "disaggregation_mode",
+        "disaggregation_transfer_backend",
+        "disaggregation_decode_allocation_policy",
+        "disaggregation_decode_host_receive_threshold",
+        "disaggregation_enable_kv_checksum",
+        "disaggregation_ib_device",
+        "disaggregation_bootstrap_port",
+        "num_reserved_decode_tokens",
     }
 )
 
@@ -66,6 +80,9 @@ class MtpSettings(Section):
 class LlmSettings(Scaling):
     """The language model: engine arguments and replicas."""
 
+    autoscaling: LlmAutoscaling | None = Field(
+        default=None, description="Scale between two counts; replaces 'replicas' when given"
+    )
     device: Device
     dtype: Dtype = Field(description="Number type of weights and activations")
     kv_cache_dtype: Literal["auto", "fp8_e4m3", "fp8_e5m2", "bfloat16"] = Field(
@@ -116,6 +133,9 @@ class LlmSettings(Scaling):
     queue: QueueSettings = Field(default=QueueSettings(), description="Order of waiting requests")
     router: RouterSettings = Field(default=RouterSettings(), description="How chats find a replica")
     buckets: BucketSettings = Field(default=BucketSettings(), description="Classes of length")
+    disaggregation: DisaggregationSettings = Field(
+        default=DisaggregationSettings(), description="Prefill and decode pools"
+    )
     tiers: TierSettings = Field(
         default=TierSettings(), description="KV tiers below device memory"
     )
@@ -163,6 +183,8 @@ class LlmSettings(Scaling):
                     f"buckets.classes holds a chunked_prefill_size of {each.chunked_prefill_size}; "
                     f"it must be a multiple of page_size ({self.page_size})"
                 )
+        if self.disaggregation.enabled:
+            self._pairs()
         devices = self.tensor_parallel
         for name in ("attention_data_parallel", "expert_parallel"):
             if devices % getattr(self, name):
@@ -171,8 +193,36 @@ class LlmSettings(Scaling):
                 )
         return self
 
+    def _pairs(self) -> None:
+        if self.device == "cpu":
+            raise ValueError(
+                "device is 'cpu'; disaggregation.enabled must be false there: SGLang's transfers "
+                "move the memory of accelerators"
+            )
+        if self.page_size == 1:
+            raise ValueError(
+                "page_size is 1; with disaggregation it must be above 1, so that SGLang reserves "
+                "and sends only the last window of the SWA layers"
+            )
+        if self.buckets.classes:
+            raise ValueError("buckets.classes must be empty with disaggregation.enabled")
+
     def deployments(self) -> dict[str, Self]:
-        """Settings of each deployment by its name: one, or one for each length bucket."""
+        """Settings of each deployment by its name: one, one for each length bucket, or a pair."""
+        if self.disaggregation.enabled:
+            pools = {"LLM": self.disaggregation.prefill, "LLMDecode": self.disaggregation.decode}
+            return {
+                name: self.model_copy(
+                    update={
+                        "replicas": pool.replicas,
+                        "autoscaling": pool.autoscaling,
+                        "max_running_requests": pool.max_running_requests
+                        or self.max_running_requests,
+                        "mem_fraction": pool.mem_fraction or self.mem_fraction,
+                    }
+                )
+                for name, pool in pools.items()
+            }
         if not self.buckets.classes:
             return {"LLM": self}
         return {

@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from app.settings.base import Autoscaling, Section
 from llm.buckets import BucketPolicy
+from llm.router.policy import RoutingPolicy
+
+_POLICY = RoutingPolicy()
+
+
+class LlmAutoscaling(Autoscaling):
+    """Scaling of a language-model deployment, by uncached tokens or by requests in progress."""
+
+    target_ongoing_requests: float | None = Field(
+        default=None,
+        gt=0,
+        le=10_000,
+        description="Requests in progress that one replica should have; or give "
+        "target_uncached_tokens",
+    )
+    target_uncached_tokens: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e9,
+        description="Uncached tokens queued and running that one replica should have",
+    )
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if (self.target_ongoing_requests is None) == (self.target_uncached_tokens is None):
+            raise ValueError("give either target_uncached_tokens or target_ongoing_requests")
+        return self
+
+    def serve_options(self) -> dict[str, Any]:
+        options = super().serve_options()
+        target = options.pop("target_uncached_tokens")
+        if target is not None:
+            del options["target_ongoing_requests"]
+            options["policy"] = {
+                "policy_function": "encoders.autoscaling:WorkPolicy",
+                "policy_kwargs": {"target_work": target},
+            }
+        return options
 
 
 class QueueSettings(Section):
@@ -46,16 +84,37 @@ class RouterSettings(Section):
         description="Where the chat's prefix is held and load allows, or Serve's own choice",
     )
     weight: float = Field(
-        default=2.0, ge=0, le=1000, description="Weight of the matched share of a prompt"
+        default=_POLICY.weight,
+        ge=0,
+        le=1000,
+        description="Weight of the matched share of a prompt",
+    )
+    held_weight: float = Field(
+        default=_POLICY.held_weight,
+        ge=0,
+        le=1,
+        description="What a token counts that is held but behind the last place to stop",
+    )
+    load_tokens: float = Field(
+        default=_POLICY.load_tokens,
+        gt=0,
+        le=1e9,
+        description="Least unit of load: uncached tokens that count as 1 in the score",
+    )
+    held_weight: float = Field(
+        default=_POLICY.held_weight,
+        ge=0,
+        le=1,
+        description="What a token counts that is held after the last place where a match may stop",
     )
     overload_factor: float = Field(
-        default=1.5,
+        default=_POLICY.overload_factor,
         ge=1,
         le=1000,
         description="Load of a replica over the mean from which others are asked first",
     )
     overload_tokens: float = Field(
-        default=16_384,
+        default=_POLICY.overload_tokens,
         ge=0,
         le=1e9,
         description="Uncached tokens queued and running below which no replica is overloaded",
@@ -78,7 +137,14 @@ class RouterSettings(Section):
 
     def router_arguments(self) -> dict[str, float]:
         """Keyword arguments of the router class."""
-        names = ("weight", "overload_factor", "overload_tokens", "max_pairs")
+        names = (
+            "weight",
+            "held_weight",
+            "load_tokens",
+            "overload_factor",
+            "overload_tokens",
+            "max_pairs",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -89,7 +155,7 @@ class BucketClass(Section):
         ge=1, le=16_777_216, description="Most uncached tokens of a request of this class"
     )
     replicas: int = Field(default=1, ge=1, le=10_000, description="Replicas without autoscaling")
-    autoscaling: Autoscaling | None = Field(
+    autoscaling: LlmAutoscaling | None = Field(
         default=None, description="Scale between two counts; replaces 'replicas' when given"
     )
     chunked_prefill_size: int | None = Field(

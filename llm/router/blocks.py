@@ -11,10 +11,10 @@ Tokens are estimated from bytes; the replica, which tokenises anyway, measures (
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -37,8 +37,7 @@ class Media:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A block: its digest, its text or (for media) None, its media rows, whether a message ends."""
 
     digest: int
@@ -124,17 +123,20 @@ def _cut(text: bytes, parent: int, size: int, closes: bool, head: bytes = b"") -
     """
     if not text and not head and not closes:
         return parent
+    chain = parent.to_bytes(8, "big")
     for start in range(0, max(1, len(text)), size):
         piece = text[start : start + size]
         last = closes and start + size >= len(text)
-        payload = (b"E" if last else b"T") + (head + b"\0" if not start else b"") + piece
-        parent = _digest(parent.to_bytes(8, "big"), payload)
+        state = sha256(chain + (b"E" if last else b"T") + (head + b"\0" if not start else b""))
+        state.update(piece)
+        chain = state.digest()[:8]
+        parent = int.from_bytes(chain, "big")
         yield Block(parent, piece, 0, last)
     return parent
 
 
 def _digest(parent: bytes, payload: bytes) -> int:
-    return int.from_bytes(hashlib.sha256(parent + payload).digest()[:8], "big")
+    return int.from_bytes(sha256(parent + payload).digest()[:8], "big")
 
 
 def _json(value: Any) -> bytes:

@@ -99,4 +99,7 @@ def _asked(original: Any, self: Any, recv_req: Any) -> Any:
         probe.refresh(SglangTree(cache.tree_core, cache.supports_swa()))
         states = probe.states()
     prefixes = [[name, held.tokens, list(held.stops)] for name, held in states.items()]
-    return GetInternalStateReqOutput(internal_state={"load": load, "prefixes": prefixes})
+    running = len(self.running_batch.reqs) / max(1, self.max_running_requests)
+    return GetInternalStateReqOutput(
+        internal_state={"load": load, "running": running, "prefixes": prefixes}
+    )

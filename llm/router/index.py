@@ -130,7 +130,7 @@ class PrefixIndex:
     def match(self, prompt: Prompt) -> dict[str, int]:
         """Usable tokens of the prompt by replica; replicas without any are left out."""
         found: dict[str, int] = {}
-        for tokens, mask in self._groups(prompt):
+        for tokens, mask in _longest(self._walk(prompt)[0]):
             for slot in _bits(mask):
                 name = self.slots.names[slot]
                 assert name is not None
@@ -139,8 +139,16 @@ class PrefixIndex:
 
     def matched(self, prompt: Prompt) -> npt.NDArray[np.int64]:
         """Usable tokens of the prompt by slot, int64 [len(slots)]."""
+        return self._by_slot(self._walk(prompt)[0])
+
+    def reach(self, prompt: Prompt) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Tokens of the prompt that are usable, and that are held, by slot; int64 [len(slots)]."""
+        stops, held = self._walk(prompt)
+        return self._by_slot(stops), self._by_slot(held)
+
+    def _by_slot(self, ends: list[tuple[int, int]]) -> npt.NDArray[np.int64]:
         found = np.zeros(len(self.slots), np.int64)
-        for tokens, mask in self._groups(prompt):
+        for tokens, mask in _longest(ends):
             if mask.bit_count() <= _FEW:
                 for slot in _bits(mask):
                     found[slot] = tokens
@@ -150,10 +158,11 @@ class PrefixIndex:
                 found[chosen.view(np.bool_)] = tokens
         return found
 
-    def _groups(self, prompt: Prompt) -> Iterator[tuple[int, int]]:
-        """(usable tokens, replicas) with each replica once, the longest match first."""
-        alive = -1
+    def _walk(self, prompt: Prompt) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Where matches may stop, and where what is held ends: (tokens, replicas), ascending."""
+        alive, reached = -1, 0
         stops: list[tuple[int, int]] = []
+        held: list[tuple[int, int]] = []
         young, old, last = self._young, self._old, 0
         aged = []
         for block, end in zip(prompt.blocks, prompt.ends, strict=True):
@@ -164,25 +173,27 @@ class PrefixIndex:
                     break
                 aged.append(block)
             holders, stopping = entry
-            alive &= holders
-            if not alive:
-                break
+            still = alive & holders
+            if still != alive:
+                if reached:
+                    held.append((reached, alive))
+                alive = still
+                if not alive:
+                    break
+            reached = end
             stopping &= alive
             if stopping:
                 if stopping == last:
                     stops.pop()
                 stops.append((end, stopping))
                 last = stopping
+        if reached and alive:
+            held.append((reached, alive))
         for block in aged:
             self._put(block, self._take(block))
         if aged:
             self._age()
-        seen = 0
-        for tokens, mask in reversed(stops):
-            fresh = mask & ~seen
-            if fresh:
-                yield tokens, fresh
-                seen |= fresh
+        return stops, held
 
     def _take(self, block: int) -> _Holders:
         """Take a block out of its generation."""
@@ -250,6 +261,16 @@ class PrefixIndex:
             assert total == count, f"{total} pairs are counted as {count}"
         assert pairs == self._held, "masks and blocks of the replicas differ"
         assert len(self) <= 1.5 * self._max_pairs, f"{len(self)} pairs exceed the bound"
+
+
+def _longest(ends: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """(tokens, replicas) with each replica once, the longest first."""
+    seen = 0
+    for tokens, mask in reversed(ends):
+        fresh = mask & ~seen
+        if fresh:
+            yield tokens, fresh
+            seen |= fresh
 
 
 def _bits(mask: int) -> Iterator[int]:

@@ -1,10 +1,10 @@
 """Which replica a prompt goes to: weight x matched share - normalised load.
 
 Load is what a new prompt would wait for: uncached tokens queued and running on a replica, never a
-count of requests. It is normalised by the prompt's own length, which puts both terms into the same
-unit (prefills of this prompt): with weight 1 the best score is exactly the least
-`load + uncached tokens`, the shortest wait for the first token. A weight above 1 also counts what
-a hit saves for the requests behind it; see docs/scheduling.md.
+count of requests. It is normalised by `load_tokens`, or by the mean load where that is higher, so
+that a whole match outweighs `weight` times that much load. Under pressure the mean grows with the
+queues: when all are busy, sending a prompt away from its prefix only adds work for everybody. See
+docs/scheduling.md.
 """
 
 from __future__ import annotations
@@ -21,17 +21,28 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class RoutingPolicy:
-    """`weight`: of the matched share. A replica is overloaded, and asked after all that are not,
-    when its load exceeds both `overload_tokens` and `overload_factor` times the mean.
+    """`weight`: of the matched share; `held_weight`: what a token counts that is held after the
+    last place where a match may stop; `load_tokens`: least unit of load. A replica is overloaded,
+    and asked after all that are not, when its load exceeds both `overload_tokens` and
+    `overload_factor` times the mean.
+
+    Under sliding windows the second prompt with a new common prefix computes it again wherever it
+    goes; only where the prefix is held does that make a place to stop for the third.
     """
 
-    weight: float = 2.0
-    overload_factor: float = 1.5
-    overload_tokens: float = 16_384.0
+    weight: float = 4.0
+    held_weight: float = 0.5
+    load_tokens: float = 131_072.0
+    overload_factor: float = 3.0
+    overload_tokens: float = 262_144.0
 
     def __post_init__(self) -> None:
         if self.weight < 0:
             raise ValueError(f"weight must be at least 0, got {self.weight}")
+        if not 0 <= self.held_weight <= 1:
+            raise ValueError(f"held_weight must be from 0 to 1, got {self.held_weight}")
+        if self.load_tokens <= 0:
+            raise ValueError(f"load_tokens must be above 0, got {self.load_tokens}")
         if self.overload_factor < 1:
             # Else every replica may be overloaded at equal loads.
             raise ValueError(f"overload_factor must be at least 1, got {self.overload_factor}")
@@ -48,8 +59,9 @@ class Choice:
 
 def scores(policy: RoutingPolicy, tokens: int, matched: npt.ArrayLike, loads: Floats) -> Floats:
     """Score of every replica, float64 [n], for a prompt of `tokens`."""
-    size = max(1, tokens)
-    return policy.weight * (np.asarray(matched, np.float64) / size) - loads / size
+    shares = np.asarray(matched, np.float64) / max(1, tokens)
+    unit = max(policy.load_tokens, float(loads.mean())) if loads.size else policy.load_tokens
+    return policy.weight * shares - loads / unit
 
 
 def overloaded(policy: RoutingPolicy, loads: Floats) -> npt.NDArray[np.bool_]:
@@ -96,7 +108,9 @@ def rank(
     return [int(index) for index in order[:first]]
 
 
-def tie_numbers(hashes: Sequence[int], digest: int) -> npt.NDArray[np.uint64]:
+def tie_numbers(
+    hashes: Sequence[int] | npt.NDArray[np.uint64], digest: int
+) -> npt.NDArray[np.uint64]:
     """A number for every replica that depends on its name and the prompt: rendezvous hashing, so
     that new prompts spread over idle replicas and all routers agree on where each one goes.
     """

@@ -40,6 +40,7 @@ class PrefixReporter:
         self._lock = threading.Lock()
         self._reporter = Reporter()
         self._ratio: float | None = None
+        self._mean_tokens = 0.0
         # Blocks are tokenised once more to know where they end: nobody waits for that.
         self._worker = ThreadPoolExecutor(1, "prefixes")
 
@@ -62,6 +63,7 @@ class PrefixReporter:
         tokens = total - sum(block.rows for block in blocks)
         with self._lock:
             self._ledger.note(rid, [block.digest for block in blocks], ends)
+            self._mean_tokens += 0.1 * (total - self._mean_tokens)
             if size and tokens > 0:
                 new = size / tokens
                 self._ratio = new if self._ratio is None else 0.9 * self._ratio + 0.1 * new
@@ -81,19 +83,34 @@ class PrefixReporter:
         """What the engine holds now, as the routers read it (`report.py`)."""
         if self._block_bytes is None:
             return {}
-        from sglang.srt.managers.io_struct import GetInternalStateReq
-
         at = time.time()
-        self._manager.auto_create_handle_loop()
-        answers = await self._manager.get_internal_state_communicator(GetInternalStateReq(rid=ASK))
         states: dict[str, Held] = {}
         load = 0.0
-        for answer in answers:
-            states |= decode_states(answer.internal_state)
-            load += answer.internal_state["load"]
+        for answer in await self._ask():
+            states |= decode_states(answer)
+            load += answer["load"]
         with self._lock:
             self._ledger.update(states, root_of)
             return self._reporter.make(at, load, self._ledger.blocks, self._ratio).pack()
+
+    async def autoscaling_stats(self) -> dict[str, float]:
+        """For an autoscaling policy: `pending_work`, uncached tokens queued and running;
+        `mean_work`, tokens of a prompt; `busy`, share of the engine's running requests in use.
+        """
+        answers = await self._ask()
+        return {
+            "pending_work": sum(answer["load"] for answer in answers),
+            "mean_work": self._mean_tokens,
+            "busy": sum(answer["running"] for answer in answers) / max(1, len(answers)),
+        }
+
+    async def _ask(self) -> list[dict[str, Any]]:
+        """The state of each of the engine's schedulers."""
+        from sglang.srt.managers.io_struct import GetInternalStateReq
+
+        self._manager.auto_create_handle_loop()
+        answers = await self._manager.get_internal_state_communicator(GetInternalStateReq(rid=ASK))
+        return [answer.internal_state for answer in answers]
 
     def check(self) -> None:
         """Raises AssertionError when the ledger is not consistent."""

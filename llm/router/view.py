@@ -7,10 +7,11 @@ replays traffic). All times are the caller's, in seconds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from llm.buckets import BucketState
 from llm.router.blocks import BYTES_PER_TOKEN
@@ -19,6 +20,8 @@ from llm.router.loads import Loads
 from llm.router.policy import RoutingPolicy, rank, scores, tie_numbers
 from llm.router.prompt import Prompt
 from llm.router.report import Report
+
+_Alive = tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,15 @@ class RouterView:
         self._reported: dict[str, float] = {}
         self._ratios: dict[str, float] = {}
         self._flying: dict[str, tuple[str, Prompt]] = {}
+        # Slots and hashes of all replicas, until they change.
+        self._all: _Alive | None = None
         self._lock = threading.RLock()
 
     def set_replicas(self, names: Iterable[str]) -> None:
         """The replicas that are alive; who left is forgotten, who came is empty."""
         with self._lock:
             now = dict.fromkeys(names)
+            self._all = None
             for gone in [name for name in self._index.replicas if name not in now]:
                 self._loads.drop_replica(gone)
                 self._index.drop_replica(gone)
@@ -74,34 +80,59 @@ class RouterView:
                 if where == replica:
                     self._expect(replica, prompt)
 
+    def changed(
+        self,
+        replica: str,
+        at: float,
+        load: float,
+        stored: Sequence[int],
+        usable: Iterable[int],
+        removed: Iterable[int],
+    ) -> None:
+        """The same as changes since the last time, from a feed that loses none.
+
+        `stored`: blocks that are held now, parents first, of which a match may stop at `usable`;
+        `removed`: blocks that are not held any more.
+        """
+        with self._lock:
+            if replica not in self._index.slots:
+                return
+            self._loads.reported(replica, load, at)
+            self._index.removed(replica, removed)
+            self._index.stored(replica, stored, usable)
+
     def rank(
         self, prompt: Prompt, names: Iterable[str] | None = None, first: int = 1
     ) -> list[Ranked]:
         """The best replicas for a prompt among `names` (None = all), best first."""
         with self._lock:
             slots = self._index.slots
-            if names is None:
-                alive = [slots[name] for name in self._index.replicas]
-            else:
-                alive = [slots[name] for name in names if name in slots]
-            chosen = np.array(alive, np.intp)
-            matched = self._index.matched(prompt)[chosen]
-            loads = self._loads.values[chosen]
+            alive, hashes = self._everyone() if names is None else self._slots_of(names)
+            usable, held = self._index.reach(prompt)
+            matched = usable[alive]
+            counted = matched + self._policy.held_weight * (held[alive] - matched)
+            loads = self._loads.values[alive]
             digest = prompt.blocks[-1] if prompt.blocks else 0
-            ties = tie_numbers([slots.hashes[slot] for slot in alive], digest)
-            order = rank(self._policy, prompt.tokens, matched, loads, ties, first)
+            ties = tie_numbers(hashes, digest)
+            order = rank(self._policy, prompt.tokens, counted, loads, ties, first)
+            score = scores(self._policy, prompt.tokens, counted, loads) if order else loads
             found = []
             for index in order:
                 name = slots.names[alive[index]]
                 assert name is not None
-                score = scores(
-                    self._policy,
-                    prompt.tokens,
-                    matched[index : index + 1],
-                    loads[index : index + 1],
-                )
-                found.append(Ranked(name, int(matched[index]), float(score[0])))
+                found.append(Ranked(name, int(matched[index]), float(score[index])))
             return found
+
+    def _everyone(self) -> _Alive:
+        if self._all is None:
+            self._all = self._slots_of(self._index.replicas)
+        return self._all
+
+    def _slots_of(self, names: Iterable[str]) -> _Alive:
+        slots = self._index.slots
+        alive = [slots[name] for name in names if name in slots]
+        hashes = np.array([slots.hashes[slot] for slot in alive], np.uint64)
+        return np.array(alive, np.intp), hashes
 
     def sent(self, replica: str, request: str, prompt: Prompt, now: float) -> None:
         """A prompt goes to a replica: it will be held there, and its uncached work is load."""

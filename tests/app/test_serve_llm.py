@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from app.serve_llm import LengthClass, RoutedLlm
-from app.settings import ROOT, SettingsError, parse_settings
+from app.settings import ROOT, SettingsError, load_settings, parse_settings
 from encoders.embedding import Embedding
 from llm.buckets import BucketPolicy
 from llm.reply import ReplyHead
@@ -200,3 +200,12 @@ def test_buckets_are_deployments_that_scale_by_themselves() -> None:
 def test_buckets_are_checked(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         parse_settings(document(**changes), "test")
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "configs").glob("*.yaml")))
+def test_case_92_nothing_that_a_chat_must_pass_scales_to_zero(name: str) -> None:
+    settings = load_settings(ROOT / "configs" / name)
+    for section in (settings.gateway, *settings.llm.deployments().values()):
+        options = section.deployment_options()
+        scaling = options.get("autoscaling_config")
+        assert (scaling["min_replicas"] if scaling else options["num_replicas"]) >= 1

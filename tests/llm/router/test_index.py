@@ -53,6 +53,17 @@ class NaiveIndex:
                 found[name] = best
         return found
 
+    def reach(self, asked: Prompt) -> dict[str, int]:
+        """Tokens that are held from the start, usable or not."""
+        found = {}
+        for name, blocks in self.held.items():
+            count = 0
+            while count < len(asked.blocks) and asked.blocks[count] in blocks:
+                count += 1
+            if count:
+                found[name] = asked.ends[count - 1]
+        return found
+
 
 paths = st.lists(st.integers(0, 2), min_size=1, max_size=5).map(lambda path: chain(*path))
 names = st.sampled_from(NAMES)
@@ -94,6 +105,10 @@ def test_agrees_with_sets(history: list, asked: list[list[int]]) -> None:
         slots = index.slots
         array = index.matched(prompt(blocks))
         assert {slots.names[i]: int(n) for i, n in enumerate(array) if n} == expected
+        usable, held = index.reach(prompt(blocks))
+        assert usable.tolist() == array.tolist()
+        reached = {slots.names[i]: int(n) for i, n in enumerate(held) if n}
+        assert reached == naive.reach(prompt(blocks))
         index.check()
 
 

@@ -147,7 +147,7 @@ PROMPT = Prompt([1, 2, 3], [100, 200, 300], 310)
 
 
 def view(*names: str) -> RouterView:
-    router = RouterView(RoutingPolicy(2.0, 1.5, 1000.0))
+    router = RouterView(RoutingPolicy(overload_tokens=1000.0))
     router.set_replicas(names)
     return router
 
@@ -209,3 +209,16 @@ def test_the_state_for_buckets_counts_what_would_be_computed() -> None:
     assert router.bytes_per_token == 4.0
     assert view().state(PROMPT)[1].replicas == 0
     assert view().rank(PROMPT) == []
+
+
+def test_changes_say_the_same_as_reports() -> None:
+    whole, parts = view("a", "b"), view("a", "b")
+    held = {1: False, 2: True, 3: True}
+    whole.report("a", Report(2.0, 40.0, {1: False, 2: True}))
+    parts.changed("a", 1.0, 90.0, list(held), [2, 3], [])
+    parts.changed("a", 2.0, 40.0, [], [], [3])
+    parts.changed("gone", 2.0, 40.0, [1], [1], [])
+    for router in (whole, parts):
+        assert [(r.name, r.matched) for r in router.rank(PROMPT)] == [("a", 200)]
+        assert router.loads() == {"a": 40.0, "b": 0.0}
+        router.check()

@@ -11,17 +11,19 @@ from llm.router.loads import Loads
 from llm.router.policy import RoutingPolicy, choose, overloaded, rank, scores, tie_numbers
 from llm.router.slots import Slots
 
-POLICY = RoutingPolicy(weight=2.0, overload_factor=1.5, overload_tokens=1000.0)
+POLICY = RoutingPolicy(weight=2.0, load_tokens=1024.0, overload_factor=1.5, overload_tokens=1000.0)
 
 
 def naive_order(
     policy: RoutingPolicy, tokens: int, matched: list[int], loads: list[float], ties: list[int]
 ) -> list[int]:
     """The definition, on a sorted list."""
-    limit = max(policy.overload_tokens, policy.overload_factor * sum(loads) / len(loads))
+    mean = sum(loads) / len(loads)
+    limit = max(policy.overload_tokens, policy.overload_factor * mean)
+    unit = max(policy.load_tokens, mean)
 
     def key(i: int) -> tuple[bool, float, float, int]:
-        score = policy.weight * (matched[i] / tokens) - loads[i] / tokens
+        score = policy.weight * (matched[i] / tokens) - loads[i] / unit
         return loads[i] > limit, -score, loads[i], ties[i]
 
     return sorted(range(len(loads)), key=key)
@@ -46,13 +48,16 @@ def test_rank_agrees_with_the_sorted_list(
     assert found == naive_order(POLICY, 1024, matched, loads, [int(t) for t in ties])[:first]
 
 
-def test_weight_one_minimises_the_wait_for_the_first_token() -> None:
-    policy = RoutingPolicy(weight=1.0)
-    rng = np.random.default_rng(5)
-    for _ in range(100):
-        matched, loads = rng.integers(0, 900, 6), rng.integers(0, 5000, 6).astype(float)
-        best = int(scores(policy, 1000, matched, loads).argmax())
-        assert best == int((loads + 1000 - matched).argmin())
+def test_a_whole_match_outweighs_weight_times_the_unit_of_load() -> None:
+    policy = RoutingPolicy(weight=3.0, load_tokens=1000.0, overload_tokens=1e9)
+    for load, expected in ((2990.0, {"a"}), (3010.0, {"b", "c", "d"})):
+        loads = {"a": load, "b": 0.0, "c": 0.0, "d": 0.0}
+        assert choose(policy, 500, {"a": 500}, loads) in expected
+    # Under pressure the mean is the unit: all are behind, so the prefix is worth more.
+    pressed = {"a": 30_000.0, "b": 20_000.0, "c": 20_000.0}
+    assert choose(policy, 500, {"a": 500}, pressed) == "a"
+    score = scores(policy, 500, [500, 0, 0], np.array([30_000.0, 20_000.0, 20_000.0]))
+    assert score[0] == pytest.approx(3 - 30 / (70 / 3))
 
 
 def test_nothing_matched_goes_to_the_least_loaded() -> None:
@@ -89,6 +94,8 @@ def test_ties_are_the_same_everywhere_and_spread_new_prompts() -> None:
 def test_weights_and_factors_are_checked() -> None:
     with pytest.raises(ValueError, match="weight must be at least 0"):
         RoutingPolicy(weight=-1)
+    with pytest.raises(ValueError, match="load_tokens must be above 0"):
+        RoutingPolicy(load_tokens=0)
     with pytest.raises(ValueError, match="overload_factor must be at least 1"):
         RoutingPolicy(overload_factor=0.9)
 

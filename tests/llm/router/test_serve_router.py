@@ -144,3 +144,44 @@ async def test_every_replica_stays_a_candidate(router: KvRouter) -> None:
 def test_a_route_travels_to_the_replica() -> None:
     sent = Route("id", PROMPT)
     assert pickle.loads(pickle.dumps(sent)) == sent
+
+
+async def test_case_89_a_storm_of_cancellations_leaves_the_router_serving(
+    router: KvRouter,
+) -> None:
+    replicas = [Replica(name, queued=8) for name in "abcd"]
+    router.update_replicas(replicas)
+    for replica in replicas:
+        router._replica_queue_len_cache.update(replica.replica_id, 8)
+    waiting = [asyncio.create_task(route(router, call(PROMPT, f"storm{i}"))) for i in range(300)]
+    await asyncio.sleep(0.05)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    for replica in replicas:
+        replica.queued = 0
+        router._replica_queue_len_cache.update(replica.replica_id, 0)
+    view = find_view(view_key("app", "LLM"))
+    assert view is not None
+    assert set(view.loads().values()) == {0.0}
+    found = await asyncio.gather(*(route(router, call(None, f"after{i}")) for i in range(20)))
+    assert set(found) <= set("abcd")
+    view.check()
+
+
+async def test_case_90_refused_and_retried_calls_leave_no_load(router: KvRouter) -> None:
+    view = find_view(view_key("app", "LLM"))
+    assert view is not None
+    for number in range(50):
+        pending = call(Prompt([number], [400], 410), f"r{number}")
+        first = await route(router, pending)
+        # The replica refuses it; Serve tells the end of that attempt before or after the next one.
+        if number % 2:
+            router.on_request_completed(ReplicaID(first, DEPLOYMENT), f"r{number}")
+        pending.reset_future()
+        second = await route(router, pending)
+        router.on_request_completed(ReplicaID(first, DEPLOYMENT), f"r{number}")
+        router.on_request_completed(ReplicaID(second, DEPLOYMENT), f"r{number}")
+    assert set(view.loads().values()) == {0.0}
+    assert not router._routes
+    view.check()

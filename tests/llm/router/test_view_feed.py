@@ -1,0 +1,48 @@
+"""A router's view fed with changes, and what a prefix that is held but not usable is worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm.router.policy import RoutingPolicy
+from llm.router.prompt import Prompt
+from llm.router.view import RouterView
+
+BLOCKS = [1, 12, 123]
+
+
+def prompt(blocks: list[int]) -> Prompt:
+    return Prompt.uniform(blocks, 100, 100 * len(blocks))
+
+
+def test_changes_are_what_is_held_from_then_on() -> None:
+    view = RouterView(RoutingPolicy(held_weight=0.0))
+    view.set_replicas(["a", "b", "c"])
+    view.changed("b", 1.0, 50.0, BLOCKS, [12], [])
+    best = view.rank(prompt(BLOCKS))[0]
+    assert (best.name, best.matched) == ("b", 200)
+    assert view.loads()["b"] == 50.0
+    view.changed("b", 2.0, 0.0, [], [], [123, 12])
+    assert view.rank(prompt(BLOCKS))[0].matched == 0
+    # Of replicas that are gone or unknown nothing is kept.
+    view.changed("z", 3.0, 9.0, BLOCKS, BLOCKS, [])
+    assert set(view.loads()) == {"a", "b", "c"}
+    view.set_replicas(["a", "c"])
+    assert {found.name for found in view.rank(prompt(BLOCKS), first=3)} == {"a", "c"}
+    view.check()
+
+
+def test_a_prompt_goes_where_its_prefix_is_held_even_if_no_match_may_stop_there() -> None:
+    for name in ("a", "b", "c"):
+        view = RouterView()
+        view.set_replicas(["a", "b", "c"])
+        view.changed(name, 1.0, 0.0, BLOCKS, [], [])
+        best = view.rank(prompt([1, 12, 124]))[0]
+        assert (best.name, best.matched) == (name, 0)
+        # A usable match elsewhere is worth more than one that is only held.
+        other = "a" if name != "a" else "b"
+        view.changed(other, 1.0, 0.0, [1, 12], [12], [])
+        best = view.rank(prompt([1, 12, 124]))[0]
+        assert (best.name, best.matched) == (other, 200)
+    with pytest.raises(ValueError, match="held_weight must be from 0 to 1"):
+        RoutingPolicy(held_weight=2.0)
