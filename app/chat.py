@@ -28,7 +28,7 @@ _DETAILS = ("auto", "low", "high")
 _JPEG_SEQUENCE = "data:video/jpeg;base64,"
 # Keys that clients add to any part and that change nothing about the answer.
 _IGNORED_KEYS = frozenset({"type", "cache_control"})
-_VIDEO_KEYS = frozenset({"fps", "num_frames", "min_frames", "max_frames"})
+_VIDEO_KEYS = frozenset({"fps", "num_frames", "min_frames", "max_frames", "times", "key_frames"})
 
 
 @dataclass(frozen=True)
@@ -202,12 +202,28 @@ def _video_options(part: Mapping[str, Any], value: Mapping[str, Any], where: str
             continue
         if len(given) == 2 and given[0] != given[1]:
             raise bad_request(f"{where} gives two different values of {name}", param=where)
-        options[name] = _positive(given[0], name, where)
+        options[name] = _wish(given[0], name, where)
     return options
 
 
+def _wish(value: Any, name: str, where: str) -> Any:
+    if name == "key_frames":
+        if not isinstance(value, bool):
+            raise bad_request(f"{where}.key_frames must be true or false", param=where)
+        return value
+    if name == "times":
+        if not isinstance(value, list) or not value or not all(_is_number(n) for n in value):
+            raise bad_request(f"{where}.times must be a list of seconds", param=where)
+        return [float(n) for n in value]
+    return _positive(value, name, where)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
+
+
 def _positive(value: Any, name: str, where: str) -> float | int:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9
+    number = _is_number(value) and value > 0
     if name == "fps":
         if not number:
             raise bad_request(f"{where}.{name} must be a number above 0", param=where)

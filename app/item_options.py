@@ -75,16 +75,23 @@ class OptionRules:
     def _sampling(self, item: MediaItem) -> dict[str, Any]:
         wishes = item.options
         for name, value in wishes.items():
+            if name in ("times", "key_frames"):
+                continue
             most = self.request_max_fps if name == "fps" else self.request_max_frames
             if value > most:
                 raise _refused(item, f"{name} is {value:g}; it must be at most {most:g}")
         if len(item.pictures) > self.request_max_frames:
             most = self.request_max_frames
             raise _refused(item, f"{len(item.pictures)} pictures; at most {most} are accepted")
-        if {"fps", "num_frames"} <= wishes.keys():
-            raise _refused(item, "fps and num_frames are given; they exclude each other")
+        rules = [name for name in ("fps", "num_frames", "times") if name in wishes]
+        if len(rules) > 1:
+            raise _refused(item, f"{' and '.join(rules)} are given; they exclude each other")
+        if len(wishes.get("times", ())) > self.request_max_frames:
+            raise _refused(item, f"times has more than {self.request_max_frames} entries")
+        if item.pictures and ("times" in wishes or "key_frames" in wishes):
+            raise _refused(item, "pictures sent as a clip take neither times nor key_frames")
         sampling = {**self.sampling, **wishes}
-        if "num_frames" in wishes:
+        if "num_frames" in wishes or "times" in wishes:
             sampling.pop("fps", None)
         return sampling
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.chat import parse_chat
+from app.errors import ApiError
 from app.frame_size import size_rule
 from app.identity import checkpoint_identity
 from app.item_options import ItemOptions, OptionRules
@@ -43,6 +44,21 @@ def test_sampling_comes_from_checkpoint_settings_and_request() -> None:
 
 def test_a_count_of_frames_replaces_the_default_rate() -> None:
     assert options(video_part(num_frames=6)).decode == {"num_frames": 6, "max_frames": 64}
+
+
+def test_times_and_key_frames() -> None:
+    found = options(video_part(times=[0, 1.5], key_frames=True), fps=2.0).decode
+    assert found == {"times": [0.0, 1.5], "key_frames": True, "max_frames": 64}
+    assert options(video_part(key_frames=True)).decode["fps"] == 1.0
+    plain, keyed = options(video_part()), options(video_part(key_frames=True))
+    assert plain.fields() != keyed.fields()
+    for wishes, words in (
+        ({"times": [0], "fps": 1}, "fps and times are given"),
+        ({"times": [0], "num_frames": 2}, "num_frames and times are given"),
+        ({"times": [0] * 65}, "times has more than 64 entries"),
+    ):
+        with pytest.raises(ApiError, match=words):
+            options(video_part(**wishes), request_max_frames=64)
 
 
 def test_only_low_detail_changes_an_image() -> None:
