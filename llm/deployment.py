@@ -18,6 +18,7 @@ from llm.reply import ReplyHead
 from llm.request_ids import forget, root_of
 from llm.router.prompt import Route
 from llm.rows import opened
+from llm.tiers import tier_stats
 
 logger = logging.getLogger(__name__)
 
@@ -114,10 +115,11 @@ class LLMReplica:
         if not await self.ready():
             raise RuntimeError("an engine process has died")
 
-    def stats(self) -> dict[str, Any]:
-        """Requests in the engine, leases on rows and the store's counters, as plain data."""
-        requests = len(self._engine.tokenizer_manager.rid_to_state)
-        return {"requests": requests, **self._rows.report()}
+    async def stats(self) -> dict[str, Any]:
+        """Requests in the engine, its KV tiers, leases on rows and their store's counters."""
+        manager = self._engine.tokenizer_manager
+        tiers = await tier_stats(manager)
+        return {"requests": len(manager.rid_to_state), "tiers": tiers, **self._rows.report()}
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """What the routers know of this replica: its load and the prefixes that it holds."""

@@ -7,14 +7,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from llm.store.namespace import weights_identity
+from llm.store.namespace import digest_of, weights_identity
 from llm.tiers_tree import OPTIONS
 
 
 def tier_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     """SGLang's engine arguments for ``settings["tiers"]`` of the ``llm`` section.
 
-    With a store of ours it reads the checkpoint, once, for the weights' identity.
+    With a store it reads the checkpoint, once, for the weights' identity.
     """
     tiers = settings.get("tiers")
     if not tiers:
@@ -38,12 +38,13 @@ def tier_arguments(settings: dict[str, Any]) -> dict[str, Any]:
                 "hicache_mem_layout": "page_first_direct",
             }
     if store is not None:
-        extra |= _mooncake(store) if store["backend"] == "mooncake" else _node(settings, store)
+        mooncake = store["backend"] == "mooncake"
+        extra |= _mooncake(settings, store) if mooncake else _node(settings, store)
         extra["prefetch_threshold"] = store["min_tokens"]
         extra["prefetch_timeout_base"] = store["timeout_s"]
         extra.setdefault(OPTIONS, {})["touch_interval_s"] = store["touch_interval_s"]
         arguments |= {
-            "hicache_storage_backend": "mooncake" if store["backend"] == "mooncake" else "dynamic",
+            "hicache_storage_backend": "mooncake" if mooncake else "dynamic",
             "hicache_storage_prefetch_policy": store["prefetch"],
         }
     if extra:
@@ -53,33 +54,46 @@ def tier_arguments(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _node(settings: dict[str, Any], store: dict[str, Any]) -> dict[str, Any]:
     names = ("memory_path", "memory_bytes", "disk_path", "disk_bytes", "timeout_s")
-    facts = {
-        "weights": weights_identity(Path(settings["model_path"])),
-        "engine": version("sglang"),
-        "mtp": settings["mtp"],
-        **{
-            name: settings[name]
-            for name in (
-                "device",
-                "dtype",
-                "kv_cache_dtype",
-                "tensor_parallel",
-                "attention_data_parallel",
-                "expert_parallel",
-                "window_counts_self",
-            )
-        },
-    }
     return {
         "backend_name": "node",
         "module_path": "llm.store.storage",
         "class_name": "NodeStorage",
         "interface_v1": 1,
-        "store": {name: store[name] for name in names} | {"facts": facts},
+        "store": {name: store[name] for name in names} | {"facts": _facts(settings)},
     }
 
 
-def _mooncake(store: dict[str, Any]) -> dict[str, Any]:
-    """Mooncake's own options. It splits keys by served model name and rank only: give every set
-    of weights a name of its own."""
-    return dict(store["mooncake"])
+def _mooncake(settings: dict[str, Any], store: dict[str, Any]) -> dict[str, Any]:
+    """Mooncake's own options; its keys get our namespace through the one prefix it offers."""
+    return {"extra_backend_tag": digest_of(_facts(settings)).hex()[:32]} | store["mooncake"]
+
+
+def _facts(settings: dict[str, Any]) -> dict[str, Any]:
+    """What the bytes of a page depend on besides its tokens."""
+    names = (
+        "device",
+        "dtype",
+        "kv_cache_dtype",
+        "page_size",
+        "tensor_parallel",
+        "attention_data_parallel",
+        "expert_parallel",
+        "window_counts_self",
+    )
+    mtp = settings["mtp"]
+    return {
+        "weights": weights_identity(Path(settings["model_path"])),
+        "engine": version("sglang"),
+        "draft_layers": mtp["steps"] if mtp["enabled"] else 0,
+        **{name: settings[name] for name in names},
+    }
+
+
+async def tier_stats(manager: Any) -> list[dict[str, Any]]:
+    """Counters of the tiers, one set per group of data-parallel attention.
+
+    ``manager``: SGLang's tokenizer manager. Each set has ``tokens`` (of prompts that have finished:
+    all, and those found on the device, on the host and in the store), with L2 ``host`` (slots of
+    each pool) and with our L3 ``store`` (`Tier.stats` of each tier).
+    """
+    return [state["tiers"] for state in await manager.get_internal_state() if "tiers" in state]

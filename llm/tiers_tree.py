@@ -62,15 +62,16 @@ def checkpoint(original: Any, tree: Any, req: Any, *, up_to: int, **kwargs: Any)
     """Insert a request's KV into the tree, at chosen positions first, and tell the store of the
     prefix that the request found."""
     tiers = of(tree)
+    # The request still holds a lock on this node, so it is there.
     used = req.last_node
+    if tree.enable_storage and not tree.is_root(used) and tiers.due(used, time.monotonic()):
+        touch_store(tree, used)
     if req.finished():
         _count(tiers, req)
     else:
         for tail in inner_tails(tree, tiers, req, up_to):
             original(tree, req, up_to=tail, **kwargs)
     original(tree, req, up_to=up_to, **kwargs)
-    if tree.enable_storage and not tree.is_root(used) and tiers.due(used, time.monotonic()):
-        touch_store(tree, used)
 
 
 def inner_tails(tree: Any, tiers: TreeTiers, req: Any, up_to: int) -> list[int]:
@@ -83,15 +84,15 @@ def inner_tails(tree: Any, tiers: TreeTiers, req: Any, up_to: int) -> list[int]:
         return []
     from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 
-    page, window = tree.page_size, tree.sliding_window_size
+    page = tree.page_size
+    window = -(-tree.sliding_window_size // page) * page
     pairs = int(tree.tree_core.is_eagle)
-    last = min(up_to, len(req.origin_input_ids)) - pairs
+    end = min(up_to, len(req.origin_input_ids)) - pairs
     kept_from = req.kv.get_evicted_seqlen(ComponentType.SWA)
-    first = max(req.kv.cache_protected_len, kept_from + -(-window // page) * page)
     return [
         tail + pairs
         for tail in sorted({position // page * page for position in tiers.tails})
-        if first < tail < last
+        if req.kv.cache_protected_len < tail < end and kept_from <= max(tail - window, 0)
     ]
 
 

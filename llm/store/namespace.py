@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 # Checkpoints up to this size are read whole, which takes about a second.
 WHOLE_BYTES = 2**30
-_SAMPLES = 4096
+_SAMPLES = 256
 _SAMPLE_BYTES = 4096
 
 
@@ -28,7 +28,7 @@ def weights_identity(checkpoint: Path, whole_bytes: int = WHOLE_BYTES) -> str:
     """Hexadecimal digest of a checkpoint's configuration and weights.
 
     Files of up to ``whole_bytes`` together are read whole. Of larger checkpoints every file counts
-    with its length, its tensor table and 4096 evenly spaced samples of 4 KiB, which training or
+    with its length, its tensor table and 256 evenly spaced samples of 4 KiB, which training or
     another quantisation always changes. Raises FileNotFoundError without a configuration and
     weights.
     """

@@ -134,7 +134,7 @@ class NodeStorage(HiCacheStorage):
             "layers": [pool.target_layer_num, pool.layer_num],
             "heads": [pool.head_num, pool.head_dim, pool.v_head_dim],
         }
-        self._namespaces[name] = digest_of(self._facts | geometry)
+        self._namespaces[name] = digest_of({"engine": self._facts, "pool": geometry})
 
     def _keys(self, name: str, pages: Sequence[str]) -> list[bytes]:
         namespace = self._namespaces[name]

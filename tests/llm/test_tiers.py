@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from app.settings import ROOT, load_settings
 from app.settings.tiers import TierSettings
 from llm.store.namespace import digest_of, weights_identity
 from llm.tiers import tier_arguments
@@ -23,6 +24,7 @@ SETTINGS: dict[str, Any] = {
     "expert_parallel": 1,
     "window_counts_self": False,
     "mtp": {"enabled": True, "steps": 3},
+    "page_size": 16,
 }
 DISK = {"disk_path": "/var/kv", "timeout_s": 0.25, "min_tokens": 32, "touch_interval_s": 5.0}
 
@@ -80,11 +82,21 @@ def test_the_store_of_a_node(tmp_path: Path) -> None:
     assert options["store"]["memory_path"] is None
 
 
-def test_mooncake(tmp_path: Path) -> None:
-    master = {"master_server_address": "10.0.0.1:50051", "protocol": "rdma"}
-    found = arguments(tmp_path, host={}, store={"backend": "mooncake", "mooncake": master})
+def test_mooncake_as_configured_for_gpus(tmp_path: Path) -> None:
+    from sglang.srt.mem_cache.storage.mooncake_store.mooncake_store import MooncakeStoreConfig
+
+    llm = load_settings(ROOT / "configs" / "mimo-v2.5-gpu.yaml").llm.model_dump()
+    found = tier_arguments(llm | {"model_path": str(write(tmp_path))})
     assert found["hicache_storage_backend"] == "mooncake"
-    assert extra(found).items() >= master.items()
+    assert "hicache_io_backend" not in found
+    options = extra(found)
+    config = MooncakeStoreConfig.load_from_extra_config(options)
+    assert (
+        config.master_server_address == llm["tiers"]["store"]["mooncake"]["master_server_address"]
+    )
+    assert config.global_segment_size > 2**30
+    other = tier_arguments(llm | {"model_path": str(write(tmp_path / "other", seed=1))})
+    assert options["extra_backend_tag"] != extra(other)["extra_backend_tag"]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +106,7 @@ def test_mooncake(tmp_path: Path) -> None:
         {"dtype": "bfloat16"},
         {"kv_cache_dtype": "fp8_e4m3"},
         {"tensor_parallel": 2},
+        {"page_size": 32},
         {"window_counts_self": True},
     ],
 )
