@@ -1,0 +1,1 @@
+"""Replay request traces through the production routing and scheduling code on a virtual clock."""
