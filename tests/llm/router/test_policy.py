@@ -11,7 +11,7 @@ from llm.router.loads import Loads
 from llm.router.policy import RoutingPolicy, choose, overloaded, rank, scores, tie_numbers
 from llm.router.slots import Slots
 
-POLICY = RoutingPolicy(weight=2.0, load_tokens=1024.0, overload_factor=1.5, overload_tokens=1000.0)
+POLICY = RoutingPolicy(weight=2.0, load_tokens=4096.0, overload_factor=1.5, overload_tokens=1000.0)
 
 
 def naive_order(
@@ -29,7 +29,8 @@ def naive_order(
     return sorted(range(len(loads)), key=key)
 
 
-# Whole numbers and a prompt of a power of two: sums in floating point are then exact.
+# Whole numbers, a prompt and a unit of load of powers of two, and no mean above that unit: sums in
+# floating point are then exact.
 replicas = st.lists(
     st.tuples(st.integers(0, 4).map(lambda n: n * 256), st.integers(0, 8).map(lambda n: n * 512.0)),
     min_size=1,
