@@ -34,7 +34,7 @@ def test_pools_are_deployments_that_scale_by_themselves() -> None:
 
 def test_each_role_has_its_engine_arguments() -> None:
     settings = llm({"backend": "nixl", "ib_device": "mlx5_0"}).model_dump()
-    settings |= {"model_path": "/m", "served_name": "m"}
+    settings |= {"model_path": str(ROOT / "models/pocket"), "served_name": "m"}
     assert "disaggregation_mode" not in engine_arguments(settings)
     prefill = engine_arguments(settings | {"role": "prefill", "bootstrap_port": 4001})
     decode = engine_arguments(settings | {"role": "decode"})
@@ -50,7 +50,10 @@ def test_each_role_has_its_engine_arguments() -> None:
 def test_sglang_knows_every_argument() -> None:
     from sglang.srt.server_args import ServerArgs
 
-    settings = llm({}).model_dump() | {"model_path": "/m", "served_name": "m"}
+    settings = llm({}).model_dump() | {
+        "model_path": str(ROOT / "models/pocket"),
+        "served_name": "m",
+    }
     names = (
         set(ServerArgs.__struct_fields__)
         if hasattr(ServerArgs, "__struct_fields__")
