@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from sglang.srt.managers.mm_utils import ShmPointerMMData
+from sglang.srt.multimodal.transport import determine_tensor_transport_mode
 
 from encoders.embedding import RowsArray
 from encoders.store import Lease, open_rows
@@ -72,6 +73,19 @@ class MappedRows(ShmPointerMMData):
 
     def __del__(self) -> None:
         self.close_and_unlink()
+
+
+def carried(rows: torch.Tensor | SharedRows) -> torch.Tensor | MappedRows:
+    """Rows as a request takes them along.
+
+    An engine that spans several nodes gets them by value: a path means nothing on the others.
+    """
+    if isinstance(rows, torch.Tensor):
+        return rows
+    if determine_tensor_transport_mode() == "default":
+        with open_rows(rows.path, rows.digest) as lease:
+            return lease.rows().tensor()[rows.start : rows.start + rows.count]
+    return MappedRows(rows)
 
 
 def register() -> None:

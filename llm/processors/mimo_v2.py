@@ -12,9 +12,8 @@ from sglang.srt.managers.schedule_batch import (
 )
 from sglang.srt.multimodal.processors.base_processor import BaseMultimodalProcessor
 
-from llm.handover import MappedRows
+from llm.handover import carried
 from llm.prompt import MediaSpan
-from llm.rows import SharedRows
 
 # SGLang matches processors to models by class name alone; the real class would import the
 # whole model into the API process.
@@ -55,9 +54,7 @@ def _item(span: MediaSpan) -> MultimodalDataItem:
         modality=Modality[span.modality.upper()],
         offsets=[(start, start + count - 1) for start, count in span.offsets],
         format=MultimodalInputFormat.PRECOMPUTED_EMBEDDING,
-        precomputed_embeddings=(
-            MappedRows(span.rows) if isinstance(span.rows, SharedRows) else span.rows
-        ),
+        precomputed_embeddings=carried(span.rows),
     )
     # The whole digest goes into the prefix tree's key (four 62-bit sentinels per span).
     item.set_identity(span.identity)

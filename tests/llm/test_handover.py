@@ -96,6 +96,22 @@ async def test_one_modality_of_a_clip(store: Store) -> None:
     assert torch.equal(rows, by_value(store, embedding)[4:])
 
 
+async def test_an_engine_on_several_nodes_gets_rows_by_value(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from llm import handover
+
+    embedding = keep(store, 6)
+    with store.open(embedding.digest) as lease:
+        shared = pick(opened(lease), 1, 3)
+        monkeypatch.setattr(handover, "determine_tensor_transport_mode", lambda: "cuda_ipc")
+        assert isinstance(handover.carried(shared), handover.MappedRows)
+        monkeypatch.setattr(handover, "determine_tensor_transport_mode", lambda: "default")
+        rows = handover.carried(shared)
+    assert torch.equal(rows, by_value(store, embedding)[1:4])
+    assert handover.carried(rows) is rows
+
+
 async def test_a_lease_that_was_given_back_fails_one_request(store: Store) -> None:
     """An abort may overtake a request; its descriptor's number may be another file's by then."""
     from llm.handover import MappedRows
