@@ -12,7 +12,7 @@ from app.settings.base import Autoscaling, Scaling
 class EncoderAutoscaling(Autoscaling):
     """Scaling of an encoder, by the work that its replicas have accepted and not finished."""
 
-    target_ongoing_requests: float | None = Field(
+    target_ongoing_requests: float | None = Field(  # type: ignore[assignment]  # wider than its base
         default=None,
         gt=0,
         le=10_000,
