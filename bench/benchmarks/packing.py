@@ -31,7 +31,7 @@ def run(quick: bool) -> Result:
         device=settings.images.device,
         dtype=getattr(torch, settings.images.dtype),
     )
-    images, rounds = (24, 2) if quick else (96, 5)
+    images, rounds = (16, 2) if quick else (48, 3)
     grids = draw_grids(token_mix(mix_folder()), images, model.config.spatial_merge_size, seed=0)
     limits = settings.images.max_batch_items, settings.images.max_batch_patches
     batches = cut(grids, *limits)
