@@ -16,7 +16,7 @@ _POLICY = RoutingPolicy()
 class LlmAutoscaling(Autoscaling):
     """Scaling of a language-model deployment, by uncached tokens or by requests in progress."""
 
-    target_ongoing_requests: float | None = Field(
+    target_ongoing_requests: float | None = Field(  # type: ignore[assignment]
         default=None,
         gt=0,
         le=10_000,
@@ -88,12 +88,6 @@ class RouterSettings(Section):
         ge=0,
         le=1000,
         description="Weight of the matched share of a prompt",
-    )
-    held_weight: float = Field(
-        default=_POLICY.held_weight,
-        ge=0,
-        le=1,
-        description="What a token counts that is held but behind the last place to stop",
     )
     load_tokens: float = Field(
         default=_POLICY.load_tokens,

@@ -135,7 +135,8 @@ async def _ask(
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    start, first, text, usage = time.perf_counter(), 0.0, "", {}
+    start, first, text = time.perf_counter(), 0.0, ""
+    usage: dict[str, Any] = {}
     async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
         reply.raise_for_status()
         async for line in reply.aiter_lines():

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
+from typing import Any
 
 from llm.disaggregation.rooms import Handoff, Rooms
 from llm.reply import ReplyHead
@@ -51,7 +52,9 @@ async def answer(
             yield piece
     finally:
         rooms.close(handoff.room)
-        tasks = [computing, *([pending] if pending is not None else [])]
+        tasks: list[asyncio.Future[Any]] = [computing]
+        if pending is not None:
+            tasks.append(pending)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -68,7 +71,9 @@ async def _first(
 ) -> list[ReplyHead | bytes]:
     """Wait for the next decoded piece; the prefill side's reply if it refused the request."""
     while not pending.done():
-        waiting = {pending} if computing.done() else {pending, computing}
+        waiting: set[asyncio.Future[Any]] = {pending}
+        if not computing.done():
+            waiting.add(computing)
         left = rooms.left(handoff.room, clock())
         done, _ = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if computing in done:
