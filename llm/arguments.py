@@ -69,10 +69,14 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
         }
     arguments |= tier_arguments(settings)
     arguments |= role_arguments(settings)
+    overrides: dict[str, Any] = {}
     if settings["window_counts_self"]:
         config = json.loads((Path(settings["model_path"]) / "config.json").read_text())
         window = config["sliding_window"] - 1
-        arguments["json_model_override_args"] = json.dumps(
-            {"sliding_window": window, "sliding_window_size": window}
-        )
+        overrides |= {"sliding_window": window, "sliding_window_size": window}
+    if settings["device"] == "cpu" and mtp["enabled"] and not mtp.get("adaptive", True):
+        # The model's configuration is what reaches our code in the scheduler process.
+        overrides["mtp_adaptive"] = False
+    if overrides:
+        arguments["json_model_override_args"] = json.dumps(overrides)
     return arguments | settings["extra_engine_args"]

@@ -70,6 +70,11 @@ class MtpSettings(Section):
     steps: int = Field(
         default=3, ge=1, le=8, description="Tokens drafted per step, one MTP layer for each"
     )
+    adaptive: bool = Field(
+        default=True,
+        description="Leave drafts unverified in batches where measured step times say that "
+        "verifying them costs more than it gives; on a CPU only",
+    )
 
     @property
     def draft_tokens(self) -> int:

@@ -56,7 +56,7 @@ class NativeDecoder:
         self.layer_ids = [layer.self_attn.attn.layer_id for layer in layers]
         self._kept: list[torch.Tensor] = []
         self._layers = (Layer * len(layers))(*map(self._layer, layers))
-        self._model = Decoder(
+        self.model = Decoder(
             layers=self._layers,
             final_norm=self._keep(final_norm.weight.float()),
             layer_count=len(layers),
@@ -64,7 +64,7 @@ class NativeDecoder:
             narrow_weights=int(narrow),
             epsilon=final_norm.variance_epsilon,
         )
-        self._model_pointer = pointer(self._model)
+        self.model_pointer = pointer(self.model)
         self._pool: Any = None
 
     def forward(
@@ -79,13 +79,13 @@ class NativeDecoder:
         residual = embeddings.to(torch.float32, copy=True)
         out = torch.empty(rows, self.hidden)
         if rows:
-            self._bind(backend.pool)
+            self.bind(backend.pool)
             batch, kept = _batch(forward_batch, backend, residual, out)
-            self.kernel.forward(self._model_pointer, byref(batch))
+            self.kernel.forward(self.model_pointer, byref(batch))
             del kept
         return out.to(self.dtype), residual.to(self.dtype)
 
-    def _bind(self, pool: Any) -> None:
+    def bind(self, pool: Any) -> None:
         """Point the layers at their buffers; a load from another tier may still be under way."""
         if pool is self._pool and getattr(pool, "layer_transfer_counter", None) is None:
             return
@@ -94,7 +94,7 @@ class NativeDecoder:
             entry.keys, entry.values = keys.data_ptr(), values.data_ptr()
         if keys.dtype not in DTYPES:
             raise NotImplementedError(f"the CPU decoder cannot keep its cache in {keys.dtype}")
-        self._model.narrow_cache = int(keys.dtype == torch.bfloat16)
+        self.model.narrow_cache = int(keys.dtype == torch.bfloat16)
         self._pool = pool
 
     def _keep(self, tensor: torch.Tensor) -> int:

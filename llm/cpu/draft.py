@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from llm.cpu.decoder import NativeDecoder, Unsupported, is_narrow
-from llm.cpu.native import Kernel, pack
+from llm.cpu.native import Draft, Kernel, pack
 
 
 class NativeDraft:
@@ -32,20 +32,34 @@ class NativeDraft:
         module.eh_proj.weight.data = torch.empty(0, dtype=dtype)
 
     def forward(
-        self, ids: torch.Tensor, embeddings: torch.Tensor, forward_batch: Any, backend: Any
+        self,
+        ids: torch.Tensor,
+        state: torch.Tensor,
+        embeddings: torch.Tensor,
+        forward_batch: Any,
+        backend: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Final hidden states [T, H] after and before the last norm.
 
         ``ids`` [T] may hold media sentinels outside the vocabulary: their embedding is
-        meaningless and only the target's hidden state counts there. ``embeddings`` [V, H].
+        meaningless and only ``state`` [T, H] counts there, the target's hidden states.
+        ``embeddings`` [V, H]; ``forward_batch`` may be the verify pass of the same rows.
         """
         rows = F.embedding(ids.clamp(0, embeddings.shape[0] - 1), embeddings)
         both = self.kernel.draft_input(
             rows.float(),
-            forward_batch.spec_info.hidden_states.float(),
+            state.float(),
             self._embedding_norm,
             self._state_norm,
             self._epsilon,
         )
         projected = self.kernel.linear(both, self._projection, self.decoder.hidden)
         return self.decoder.forward(projected, forward_batch, backend)
+
+    def fill(self, entry: Draft) -> None:
+        """Describe this layer to the kernel; its decoder is bound to a pool already."""
+        entry.decoder = self.decoder.model
+        entry.embedding_norm = self._embedding_norm.data_ptr()
+        entry.state_norm = self._state_norm.data_ptr()
+        entry.projection = self._projection.data_ptr()
+        entry.narrow_projection = int(self._projection.dtype == torch.bfloat16)

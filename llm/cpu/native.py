@@ -25,7 +25,7 @@ _pointer, _int, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
 class Layer(ctypes.Structure):
-    """One decoder layer; see ``OmniLayer`` in decoder.cpp."""
+    """One decoder layer; see ``OmniLayer`` in decoder.h."""
 
     _fields_ = (
         *((name, _pointer) for name in (
@@ -62,6 +62,30 @@ class Batch(ctypes.Structure):
     )  # fmt: skip
 
 
+class Draft(ctypes.Structure):
+    """One MTP layer; see ``OmniDraft`` in step.h."""
+
+    _fields_ = (
+        ("decoder", Decoder),
+        *((name, _pointer) for name in (
+            "embedding_norm", "state_norm", "projection", "to_window")),
+        ("narrow_projection", _int),
+    )  # fmt: skip
+
+
+class Step(ctypes.Structure):
+    """A decode step of greedy requests with MTP; see ``OmniStep``."""
+
+    _fields_ = (
+        ("target", ctypes.POINTER(Decoder)),
+        ("drafts", ctypes.POINTER(Draft)),
+        *((name, _pointer) for name in (
+            "embeddings", "head", "last", "drafted", "predicted", "accepted", "next")),
+        *((name, _int) for name in (
+            "draft_count", "vocabulary", "narrow_embeddings", "narrow_head")),
+    )  # fmt: skip
+
+
 class Kernel:
     """The loaded library.
 
@@ -73,6 +97,9 @@ class Kernel:
         self.forward = self._library.omni_forward
         self.forward.argtypes = (ctypes.POINTER(Decoder), ctypes.POINTER(Batch))
         self.forward.restype = None
+        self.greedy_step = self._library.omni_greedy_step
+        self.greedy_step.argtypes = (ctypes.POINTER(Step), ctypes.POINTER(Batch))
+        self.greedy_step.restype = None
         self._linear = self._library.omni_linear
         self._linear.argtypes = (_pointer, _int, _int, _pointer, _int, _int, _pointer)
         self._linear.restype = None
@@ -81,9 +108,9 @@ class Kernel:
         self._draft_input.restype = None
         layout = self._library.omni_layout
         layout.restype = _int
-        ours = sum(
-            ctypes.sizeof(struct) * 1000**i for i, struct in enumerate((Layer, Decoder, Batch))
-        )
+        ours = 0
+        for struct in (Layer, Decoder, Batch, Draft, Step):
+            ours = ours * 1000 + ctypes.sizeof(struct)
         if layout() != ours:
             raise RuntimeError(f"{path} was built for other structs: {layout()}, not {ours}")
 

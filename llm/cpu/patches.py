@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from llm.cpu import host_pool, moe, operators, sampling, seeds, slots, speculative
+from llm.cpu import host_pool, moe, mtp_steps, operators, sampling, seeds, slots, speculative
 from llm.version import PINNED_SGLANG
 
 
@@ -36,6 +36,7 @@ class Patch:
 
 _OPS = "sglang.kernels.ops"
 _EAGLE = "sglang.srt.speculative.eagle_utils"
+_WORKER = "sglang.srt.speculative.multi_layer_eagle_worker_v2"
 
 
 def _engine_patches() -> list[Patch]:
@@ -96,6 +97,16 @@ def _speculative_patches() -> list[Patch]:
         Patch(_EAGLE, "default_tree_mask_mode", _chain_mask_mode),
         Patch("sglang.srt.speculative.draft_utils",
               "DraftBackendFactory.create_draft_extend_backend", _draft_extend_backend),
+        Patch("sglang.srt.speculative.spec_utils", "commit_mamba_states_after_verify", _nothing),
+        Patch(_WORKER, "MultiLayerEagleDraftWorker.draft", mtp_steps.draft, wraps=True),
+        Patch(_WORKER, "MultiLayerEagleDraftWorker._draft_extend_for_decode",
+              mtp_steps.draft_extend, wraps=True),
+        Patch(_WORKER, "MultiLayerEagleWorkerV2.verify", mtp_steps.verify),
+        Patch(_WORKER, "MultiLayerEagleWorkerV2.forward_batch_generation",
+              mtp_steps.with_policy, wraps=True),
+        Patch("sglang.srt.managers.scheduler_components.internal_state",
+              "SchedulerInternalStateController._add_speculative", mtp_steps.with_state,
+              wraps=True),
     ]  # fmt: skip
 
 
@@ -192,7 +203,7 @@ def _rebind(original: object, replacement: object) -> None:
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """A CPU has no stream to drain and no device cache to empty."""
+    """A CPU has no stream to drain and no device cache to empty, MiMo-V2 no recurrent state."""
 
 
 def _no_kv_copy(self: Any) -> None:

@@ -75,8 +75,8 @@ def verify_greedy(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Accept drafts while each equals the target's argmax of the row before.
 
-    Writes ``predicts`` [B * n], ``accept_index`` [B, n] (flat rows, -1 past the end) and
-    ``accept_token_num`` [B] (accepted drafts) in place and returns them.
+    Writes ``predicts`` [B * n] (meaningless past the accepted rows), ``accept_index`` [B, n] (flat
+    rows, -1 past the end) and ``accept_token_num`` [B] (accepted drafts) in place and returns them.
     """
     matches = candidates[:, 1:] == target_predict[:, :-1]
     _commit(predicts, accept_index, accept_token_num, retrieve_index, matches, target_predict)
@@ -110,9 +110,10 @@ def verify_sampling(
     matches = (uniform_samples[:, : drafts.shape[1]] < p / threshold_acc) | (p >= threshold_single)
     accepted = _accepted(matches)
     residual = _row(target_probs, accepted)
-    rejected = accepted < drafts.shape[1]
-    refused = drafts.gather(1, accepted.clamp(max=drafts.shape[1] - 1).unsqueeze(1))
-    residual = torch.where(rejected.unsqueeze(1), residual.scatter(1, refused, 0.0), residual)
+    if drafts.shape[1]:
+        rejected = accepted < drafts.shape[1]
+        refused = drafts.gather(1, accepted.clamp(max=drafts.shape[1] - 1).unsqueeze(1))
+        residual = torch.where(rejected.unsqueeze(1), residual.scatter(1, refused, 0.0), residual)
     _commit_sampled(
         predicts,
         accept_index,
@@ -225,4 +226,5 @@ def _commit(
     taken = torch.arange(tokens.shape[1]) <= accepted.unsqueeze(1)
     accept_index[:] = torch.where(taken, retrieve_index, -1).to(accept_index.dtype)
     accept_token_num[:] = accepted.to(accept_token_num.dtype)
-    predicts[retrieve_index[taken]] = tokens[taken].to(predicts.dtype)
+    # A chain's rows lie in order; those past the accepted ones are not read.
+    predicts.view(tokens.shape).copy_(tokens)

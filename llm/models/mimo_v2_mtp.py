@@ -33,7 +33,11 @@ class MiMoV2MTP(mimo_v2_nextn.MiMoV2MTP):
         if self.decoder is None:
             return super().forward(input_ids, positions, forward_batch)
         hidden, before_norm = self.decoder.forward(
-            input_ids, self.model.embed_tokens.weight, forward_batch, get_attn_backend()
+            input_ids,
+            forward_batch.spec_info.hidden_states,
+            self.model.embed_tokens.weight,
+            forward_batch,
+            get_attn_backend(),
         )
         return self.logits_processor(
             input_ids,

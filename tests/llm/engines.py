@@ -53,9 +53,9 @@ class Engines:
         self._key: str | None = None
         self._engine: Any = None
 
-    def get(self, *, mtp: bool, **changes: Any) -> Any:
+    def get(self, *, mtp: bool, adaptive: bool = True, **changes: Any) -> Any:
         settings = SETTINGS | {"model_path": str(self.checkpoint)} | changes
-        settings["mtp"] = {"enabled": mtp, "steps": 3}
+        settings["mtp"] = {"enabled": mtp, "steps": 3, "adaptive": adaptive}
         key = repr(sorted(settings.items(), key=str))
         if key != self._key:
             self.close()

@@ -100,13 +100,18 @@ def test_verify_greedy_equals_a_loop(batch: int, n: int, seed: int) -> None:
     assert bonus.tolist() == [int(target[b, count[b]]) for b in range(batch)]
 
 
-def first_tokens(sampler: str, batch: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Frequencies of the first token after verification, and the target's probabilities."""
-    vocabulary, n = 6, 3
+def first_tokens(
+    sampler: str, batch: int, seed: int, n: int = 3
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Frequencies of the first token after verification, and the target's probabilities.
+
+    ``n`` rows; with one, nothing was drafted.
+    """
+    vocabulary = 6
     generator = torch.Generator().manual_seed(seed)
     target = torch.rand(1, n, vocabulary, generator=generator).softmax(-1)
     target[0, 0] = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05, 0.0])
-    draft = torch.rand(1, n - 1, vocabulary, generator=generator).softmax(-1)
+    draft = torch.rand(1, max(1, n - 1), vocabulary, generator=generator).softmax(-1)
     target, draft = target.expand(batch, -1, -1), draft.expand(batch, -1, -1)
     if sampler == "point mass":
         drafted = torch.randint(0, vocabulary, (batch, n - 1), generator=generator)
@@ -129,9 +134,9 @@ def first_tokens(sampler: str, batch: int, seed: int) -> tuple[torch.Tensor, tor
     return torch.bincount(tokens, minlength=vocabulary) / batch, target[0, 0]
 
 
-@pytest.mark.parametrize("sampler", ["point mass", "rejection"])
-def test_sampling_keeps_the_target_distribution(sampler: str) -> None:
-    got, want = first_tokens(sampler, 40_000, 3)
+@pytest.mark.parametrize(("sampler", "n"), [("point mass", 3), ("point mass", 1), ("rejection", 3)])
+def test_sampling_keeps_the_target_distribution(sampler: str, n: int) -> None:
+    got, want = first_tokens(sampler, 40_000, 3, n)
     # Total variation of 40,000 draws over six tokens is 0.005 on average.
     assert 0.5 * (got - want).abs().sum() < 0.015
     assert got[5] == 0

@@ -1,0 +1,104 @@
+// A whole decode step with MTP for greedy requests: verify, accept, draft.
+#pragma once
+
+#include "decoder.h"
+
+extern "C" {
+
+struct OmniDraft {
+  OmniDecoder decoder;  // one layer
+  const float *embedding_norm, *state_norm;
+  const void* projection;  // packed [hidden, 2 * hidden]
+  const int64_t* to_window;  // of the draft's pool
+  int64_t narrow_projection;
+};
+
+struct OmniStep {
+  const OmniDecoder* target;
+  const OmniDraft* drafts;
+  const void *embeddings, *head;  // [vocabulary, hidden] and packed
+  const int64_t *last, *drafted;  // [requests], [requests, draft_count]
+  // [requests, rows_each], [requests] with the target's own token, [requests, draft_count]
+  int64_t *predicted, *accepted, *next;
+  int64_t draft_count, vocabulary, narrow_embeddings, narrow_head;
+};
+
+}  // extern "C"
+
+namespace omni {
+
+// A decode step of greedy requests: verify the drafted rows, accept, draft anew.
+struct Step {
+  const OmniStep& step;
+  OmniBatch batch;
+  Scratch& s;
+
+  void embed(const std::vector<int64_t>& ids, float* out) {
+    const int64_t hidden = step.target->hidden;
+    for (size_t t = 0; t < ids.size(); ++t) {
+      const int64_t from = std::min(std::max<int64_t>(ids[t], 0), step.vocabulary - 1) * hidden;
+      for (int64_t i = 0; i < hidden; ++i)
+        out[t * hidden + i] = step.narrow_embeddings
+                                  ? widen(static_cast<const bf16*>(step.embeddings)[from + i])
+                                  : static_cast<const float*>(step.embeddings)[from + i];
+    }
+  }
+
+  int64_t best_token(const float* hidden) {
+    float* logits = sized(s.logits, step.vocabulary);
+    linear(hidden, 1, step.target->hidden, step.head, step.vocabulary, step.narrow_head, logits);
+    return std::max_element(logits, logits + step.vocabulary) - logits;
+  }
+
+  void operator()() {
+    const int64_t n = batch.rows_each, hidden = step.target->hidden;
+    std::vector<int64_t> ids(batch.rows);
+    for (int64_t r = 0; r < batch.requests; ++r)
+      for (int64_t j = 0; j < n; ++j)
+        ids[r * n + j] = j ? step.drafted[r * step.draft_count + j - 1] : step.last[r];
+    embed(ids, batch.residual);
+    run(*step.target, batch, s);
+    float* logits = sized(s.logits, batch.rows * step.vocabulary);
+    linear(batch.out, batch.rows, hidden, step.head, step.vocabulary, step.narrow_head, logits);
+    for (int64_t t = 0; t < batch.rows; ++t, logits += step.vocabulary)
+      step.predicted[t] = std::max_element(logits, logits + step.vocabulary) - logits;
+    for (int64_t r = 0; r < batch.requests; ++r) {
+      int64_t& accepted = step.accepted[r];
+      for (accepted = 1; accepted < n; ++accepted)
+        if (ids[r * n + accepted] != step.predicted[r * n + accepted - 1]) break;
+    }
+    draft();
+  }
+
+  // Every draft layer sees the target's states; its ids move on by the drafts of those before.
+  void draft() {
+    const int64_t n = batch.rows_each, hidden = step.target->hidden;
+    std::vector<int64_t> ids(step.predicted, step.predicted + batch.rows);
+    const float* states = batch.out;
+    float* embedded = sized(s.embedded, batch.rows * hidden);
+    float* both = sized(s.both, 2 * batch.rows * hidden);
+    batch.out = sized(s.drafted, batch.rows * hidden);
+    for (int64_t k = 0; k < step.draft_count; ++k) {
+      const OmniDraft& d = step.drafts[k];
+      batch.to_window = d.to_window;
+      embed(ids, embedded);
+      const float epsilon = d.decoder.epsilon;
+      for (int64_t t = 0; t < batch.rows; ++t) {
+        rms_norm(embedded + t * hidden, d.embedding_norm, hidden, epsilon, both + 2 * t * hidden);
+        rms_norm(states + t * hidden, d.state_norm, hidden, epsilon, both + (2 * t + 1) * hidden);
+      }
+      linear(both, batch.rows, 2 * hidden, d.projection, hidden, d.narrow_projection,
+             batch.residual);
+      run(d.decoder, batch, s);
+      for (int64_t r = 0; r < batch.requests; ++r) {
+        const int64_t end = step.accepted[r] - 1;
+        const int64_t token = best_token(batch.out + (r * n + end) * hidden);
+        step.next[r * step.draft_count + k] = token;
+        for (int64_t j = 0; j + 1 < n; ++j) ids[r * n + j] = ids[r * n + j + 1];
+        ids[r * n + end] = token;
+      }
+    }
+  }
+};
+
+}  // namespace omni
