@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from llm.disaggregation.arguments import role_arguments
+from llm.pool_choice import PoolChoice, choose
 from llm.queue.engine import schedule_policy
 from llm.tiers import tier_arguments
+
+
+def pool_choice(settings: dict[str, Any]) -> PoolChoice:
+    """KV pools of the ``llm`` section for the checkpoint at ``model_path``."""
+    return choose(settings, json.loads((Path(settings["model_path"]) / "config.json").read_text()))
 
 
 def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
@@ -23,6 +29,7 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     ``window_counts_self`` the engine is given a window of one less.
     """
     mtp, queue = settings["mtp"], settings["queue"]
+    pools = pool_choice(settings)
     arguments: dict[str, Any] = {
         "model_path": settings["model_path"],
         "served_model_name": settings["served_name"],
@@ -38,9 +45,9 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
         "page_size": settings["page_size"],
         "max_running_requests": settings["max_running_requests"],
         "max_queued_requests": settings["max_waiting_requests"],
-        "max_total_tokens": settings["max_total_tokens"],
+        "max_total_tokens": pools.tokens,
         "mem_fraction_static": settings["mem_fraction"],
-        "swa_full_tokens_ratio": settings["swa_full_tokens_ratio"],
+        "swa_full_tokens_ratio": pools.ratio,
         "reasoning_parser": settings["reasoning_parser"],
         "tool_call_parser": settings["tool_call_parser"],
         "default_chat_template_kwargs": settings["chat_template_kwargs"] or None,

@@ -12,7 +12,7 @@ from typing import Any
 
 from encoders.embedding import Embedding
 from encoders.store import RowsReader
-from llm.arguments import engine_arguments
+from llm.arguments import engine_arguments, pool_choice
 from llm.disaggregation.rooms import Handoff
 from llm.reply import ReplyHead
 from llm.request_ids import forget, root_of
@@ -42,6 +42,8 @@ class LLMReplica:
         imported = time.monotonic()
         self._settings = settings
         self._rows = RowsReader(settings.get("store"))
+        self._pools = pool_choice(settings)
+        logger.info(self._pools.sentence())
         self._engine = engine.start(engine_arguments(settings))
         self._startup = {"imports": imported - began, "engine": time.monotonic() - imported}
         manager = self._engine.tokenizer_manager

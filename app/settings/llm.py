@@ -114,11 +114,32 @@ class LlmSettings(Scaling):
     max_waiting_requests: int = Field(
         default=1024, ge=1, le=1_000_000, description="Requests that may wait in the engine"
     )
+    kv_bytes: int | None = Field(
+        default=None,
+        ge=1 << 20,
+        le=1 << 45,
+        description="Bytes of both KV pools on a device; their sizes follow (llm/pools.py). null = "
+        "max_total_tokens, or as many as mem_fraction allows",
+    )
+    typical_tokens: int = Field(
+        default=4096,
+        ge=16,
+        le=16_777_216,
+        description="Tokens of a usual conversation: the pools are sized so that both run full "
+        "with conversations of this length",
+    )
+    swa_eviction_interval: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_536,
+        description="Tokens after which a request gives outgrown SWA slots back; null = the "
+        "window, 128 at most",
+    )
     max_total_tokens: int | None = Field(
         default=None,
         ge=128,
         le=1_000_000_000,
-        description="Tokens in the full pool; null = as many as mem_fraction allows",
+        description="Tokens in the full pool, instead of kv_bytes",
     )
     mem_fraction: float | None = Field(
         default=None,
@@ -126,8 +147,12 @@ class LlmSettings(Scaling):
         lt=1,
         description="Share of device memory for weights and KV pools; null = the engine's choice",
     )
-    swa_full_tokens_ratio: float = Field(
-        default=0.8, gt=0, le=1, description="Tokens in the SWA pool per token in the full pool"
+    swa_full_tokens_ratio: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Tokens in the SWA pool per token in the full pool; null = from window, "
+        "concurrency and typical_tokens",
     )
     window_counts_self: bool = Field(
         default=False,
@@ -141,9 +166,7 @@ class LlmSettings(Scaling):
     disaggregation: DisaggregationSettings = Field(
         default=DisaggregationSettings(), description="Prefill and decode pools"
     )
-    tiers: TierSettings = Field(
-        default=TierSettings(), description="KV tiers below device memory"
-    )
+    tiers: TierSettings = Field(default=TierSettings(), description="KV tiers below device memory")
     reasoning_parser: str | None = Field(
         default="mimo", description="SGLang's parser of thinking; null = none"
     )
@@ -167,11 +190,15 @@ class LlmSettings(Scaling):
             raise ValueError(
                 f"extra_engine_args holds '{taken[0]}', which has a setting of its own in 'llm'"
             )
-        if self.max_total_tokens is None and self.device == "cpu":
+        if self.kv_bytes is None and self.max_total_tokens is None and self.device == "cpu":
             raise ValueError(
-                "max_total_tokens is null; on device cpu it must be a whole number, "
+                "kv_bytes is null; on device cpu it must be a whole number, "
                 "since there is no device memory to fill"
             )
+        if self.kv_bytes is not None:
+            for name in ("max_total_tokens", "swa_full_tokens_ratio"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} is given with kv_bytes, from which it follows")
         if self.chunked_prefill_size % self.page_size:
             raise ValueError(
                 f"chunked_prefill_size is {self.chunked_prefill_size}; "
