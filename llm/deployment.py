@@ -118,10 +118,14 @@ class LLMReplica:
             raise RuntimeError("an engine process has died")
 
     async def stats(self) -> dict[str, Any]:
-        """Requests in the engine, its KV tiers, leases on rows and their store's counters."""
+        """Requests in the engine, its KV pools and tiers, leases on rows and their store."""
         manager = self._engine.tokenizer_manager
-        tiers = await tier_stats(manager)
-        return {"requests": len(manager.rid_to_state), "tiers": tiers, **self._rows.report()}
+        return {
+            "requests": len(manager.rid_to_state),
+            "kv_pools": self._pools.pools.report() if self._pools.pools else {},
+            "tiers": await tier_stats(manager),
+            **self._rows.report(),
+        }
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """What the routers know of this replica: its load and the prefixes that it holds."""
