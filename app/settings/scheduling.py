@@ -56,7 +56,7 @@ class QueueSettings(Section):
         description="Least uncached work first with a bounded wait, or first come, first served",
     )
     penalty: float = Field(
-        default=1.0,
+        default=0.05,
         gt=0,
         le=1000,
         description="Tokens of uncached work that a token of waiting outweighs",

@@ -14,7 +14,8 @@ requests wait. What follows from the formula:
   before it, and the smaller requests that joined within the next u / penalty tokens, are done.
 - Equal work is first come, first served.
 - A tier above overtakes within `head_start` further tokens: strict in practice, never for ever.
-- With penalty 1, a request waits for younger work no longer than its own prefill takes.
+- A request waits for younger work at most 1 / penalty times as long as its own prefill takes while
+  the engine just keeps up: twenty times with the default (docs/scheduling.md).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class QueuePolicy:
     work by which a tier precedes the one below it.
     """
 
-    penalty: float = 1.0
+    penalty: float = 0.05
     head_start: float = 65_536.0
 
     def __post_init__(self) -> None:
