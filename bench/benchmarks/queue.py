@@ -44,12 +44,14 @@ def run(quick: bool) -> Result:
         return float(np.median(np.array(ours) / np.array(theirs)))
 
     bars: dict[str, Bar] = {}
-    for load in LOADS[1:]:
+    for load in LOADS:
         bars[f"load{load:.0%}_long_p90_over_fcfs"] = Bar(
             ratio(load, "long_p90_s", "fcfs"), at_most=0.7
         )
         bars[f"load{load:.0%}_short_p50_over_fcfs"] = Bar(
             ratio(load, "short_p50_s", "fcfs"), at_most=1.02
         )
-    bars["worst_over_fcfs"] = Bar(ratio(LOADS[-1], "worst_s", "fcfs"), at_most=2.0)
+    # Ageing costs the last ones something; SGLang's own ageing policy is the measure of it.
+    bars["worst_over_hrrn"] = Bar(ratio(LOADS[-1], "worst_s", "hrrn"), at_most=1.0)
+    figures["worst_over_fcfs"] = ratio(LOADS[-1], "worst_s", "fcfs")
     return Result({"sessions": sessions, "seeds": len(seeds), "loads": list(LOADS)}, figures, bars)
