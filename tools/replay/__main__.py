@@ -72,7 +72,7 @@ def _answer(given: argparse.Namespace) -> questions.Answer:
             return experts.experts(
                 workload, given.model, tuple(given.sizes), given.attention_gpus, given.seed
             )
-    return questions.scale(workload, given.sizes, given.model, given.report_s, say)
+    return questions.scale(workload, given.sizes, given.model, given.report_s, given.coarser, say)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--load", type=float, default=0.7)
     one.add_argument("--host-gb", type=float, default=500.0, help="per node")
     one.add_argument("--store-gb", type=float, default=20_000.0, help="of the whole fleet")
-    one = question("buckets", "what length buckets buy", "length-mix", 12)
+    one = question("buckets", "what length buckets buy", "length-mix", 24)
     one.add_argument("--ranks", type=int, default=8, help="attention ranks of an engine")
     one.add_argument("--gpus", type=int, default=16, help="GPUs of an engine")
     one = question("experts", "how far expert parallelism may shrink", "conversation", None)
@@ -115,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--attention-gpus", type=int, default=4, help="GPUs of an attention rank")
     one = question("scale", "the same at cluster size", "conversation", None)
     one.add_argument("--sizes", type=int, nargs="+", default=[8, 80, 800])
+    one.add_argument("--coarser", type=int, default=4, help="trace blocks in one block")
     one.add_argument("--report-s", type=float, default=5.0, help="between a replica's reports")
     return parser
 

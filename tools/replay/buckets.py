@@ -7,7 +7,8 @@ import numpy as np
 from llm.buckets import BOUNDS, BucketPolicy
 from tools.replay.cluster import Cluster, Setup
 from tools.replay.cost import pairs
-from tools.replay.production import Bucketed, ComputeAware
+from tools.replay.fleets import OUR_QUEUE, queue_of
+from tools.replay.production import Bucketed
 from tools.replay.results import Results
 from tools.replay.workload import Workload
 
@@ -39,6 +40,7 @@ def bucketed(
     workload: Workload,
     engines: list[int],
     policy: BucketPolicy | None = None,
+    queue: str = OUR_QUEUE,
 ) -> Results:
     """Serve a workload with ``engines`` of each class; invariants are checked at the end."""
     rules = policy or BucketPolicy()
@@ -47,7 +49,7 @@ def bucketed(
         setup,
         workload,
         lambda fleet: Bucketed(fleet, workload.block_tokens, rules, replicas),
-        ComputeAware,
+        queue_of(queue),
     )
     results = cluster.run()
     cluster.check()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
 from tools.replay.cluster import Cluster, Setup
 from tools.replay.cost import H200_BYTES, h200_node
 from tools.replay.geometry import MODELS, Geometry, Pools, pools
 from tools.replay.production import ComputeAware, KvAffinity
 from tools.replay.queues import BASELINES as QUEUES
-from tools.replay.replica import Limits
+from tools.replay.replica import Limits, Queue
 from tools.replay.results import Results
 from tools.replay.routers import BASELINES as ROUTERS
 from tools.replay.routers import RouterFactory
@@ -66,14 +66,21 @@ def router_of(name: str, block_tokens: int) -> RouterFactory:
     return ROUTERS[name]
 
 
+def queue_of(name: str) -> Callable[[], Queue]:
+    """A queue by name. Raises KeyError naming what there is."""
+    if name == OUR_QUEUE:
+        return ComputeAware
+    if name not in QUEUES:
+        raise KeyError(f"no queue {name!r}; there are: {', '.join([OUR_QUEUE, *QUEUES])}")
+    return QUEUES[name]
+
+
 def simulate(
     setup: Setup, workload: Workload, router: str = OURS, queue: str = OUR_QUEUE
 ) -> Results:
     """Serve a workload; invariants are checked at the end."""
-    if queue != OUR_QUEUE and queue not in QUEUES:
-        raise KeyError(f"no queue {queue!r}; there are: {', '.join([OUR_QUEUE, *QUEUES])}")
-    order = ComputeAware if queue == OUR_QUEUE else QUEUES[queue]
-    cluster = Cluster(setup, workload, router_of(router, workload.block_tokens), order)
+    chosen = router_of(router, workload.block_tokens)
+    cluster = Cluster(setup, workload, chosen, queue_of(queue))
     results = cluster.run()
     cluster.check()
     return results
@@ -91,5 +98,5 @@ def at_load(setup: Setup, workload: Workload, load: float) -> Workload:
 
 def saturated_s(setup: Setup, workload: Workload) -> float:
     """Seconds in which the fleet serves everything when all of it is there at once."""
-    results = simulate(replace(setup), workload.at_once(), "power-of-two", "fcfs")
+    results = simulate(setup, workload.at_once(), "power-of-two", "fcfs")
     return results.makespan

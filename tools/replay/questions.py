@@ -185,29 +185,39 @@ def buckets(
     def add(name: str, results: Results) -> None:
         answer.rows.append({"engines": name, **results.row()})
 
-    say("mixed")
-    add("mixed", simulate(setup, prompts))
-    say("buckets")
-    add("buckets", bucketed(setup, prompts, parts))
-    gain = float(answer.rows[1]["input tok/s"]) / float(answer.rows[0]["input tok/s"])
-    answer.sentences.append(f"Buckets give {gain:.2f}x the input throughput.")
+    for queue in ("fcfs", OUR_QUEUE):
+        say(queue)
+        add(f"mixed, {queue}", simulate(setup, prompts, queue=queue))
+        add(f"buckets, {queue}", bucketed(setup, prompts, parts, queue=queue))
+        mixed, separate = (float(row["input tok/s"]) for row in answer.rows[-2:])
+        answer.sentences.append(f"{queue}: buckets give {separate / mixed:.2f}x the throughput.")
     return answer
 
 
 def scale(
-    workload: Workload, sizes: Sequence[int], model: str, report_s: float, say: Say
+    workload: Workload,
+    sizes: Sequence[int],
+    model: str,
+    report_s: float,
+    coarser: int,
+    say: Say,
 ) -> Answer:
     """As many copies of the workload as nodes allow: does the router hold its hit rate?"""
     import time
 
     answer = Answer(
         "Does it hold at cluster size?",
-        _describe(workload, model=model, report_s=report_s),
+        _describe(
+            workload,
+            model=model,
+            report_s=report_s,
+            tokens_per_block=workload.block_tokens * coarser,
+        ),
         plot=("nodes", ("hit rate", "TTFT p90 s")),
     )
     for nodes in sizes:
         say(f"{nodes} nodes")
-        many = workload.copies(max(1, nodes // sizes[0]), seed=0)
+        many = workload.coarser(coarser).copies(max(1, nodes // sizes[0]), seed=0)
         start = time.perf_counter()
         results = simulate(fleet(nodes, model, report_s=report_s), many)
         spent = time.perf_counter() - start

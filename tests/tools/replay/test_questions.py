@@ -57,6 +57,7 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["capacity", "--rate", "2", "--ttft", "2"],
         ["window", "--nodes", "2"],
         ["tiers", "--nodes", "2"],
+        ["buckets", "--nodes", "3", "--requests", "60"],
         ["experts", "--sizes", "8", "16"],
         ["scale", "--sizes", "1", "2", "--workload", "agents", "--requests", "40"],
         ["compare", "--nodes", "2", "--workload", "multimodal", "--requests", "60"],
