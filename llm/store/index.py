@@ -54,6 +54,10 @@ class Index:
         self._connection = sqlite3.connect(
             path, timeout=timeout_s, isolation_level=None, check_same_thread=False
         )
+        # A long scan has a connection of its own, so that look-ups need not wait for it.
+        self._scan = sqlite3.connect(
+            path, timeout=timeout_s, isolation_level=None, check_same_thread=False
+        )
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute(f"PRAGMA synchronous = {'NORMAL' if durable else 'OFF'}")
@@ -64,6 +68,7 @@ class Index:
             self._inode = os.stat(path).st_ino
         except BaseException:
             self._connection.close()
+            self._scan.close()
             raise
 
     def in_place(self) -> bool:
@@ -77,6 +82,7 @@ class Index:
         """Close, also while another thread hangs in a statement."""
         held = self._lock.acquire(timeout=self._timeout_s)
         self._connection.close()
+        self._scan.close()
         if held:
             self._lock.release()
 
@@ -184,13 +190,16 @@ class Index:
             return [(key, Place(name, *place)) for key, *place in rows]
 
     def hot_since(self, limit: int) -> int:
-        """The last use from which on the entries on disk sum up to at most ``limit`` bytes."""
-        with self._held():
-            rows = self._connection.execute("SELECT length, tick FROM entries ORDER BY tick DESC")
-            for length, tick in rows:
-                limit -= length + HEADER_BYTES
-                if limit < 0:
-                    return int(tick) + 1
+        """The last use from which on the entries on disk sum up to at most ``limit`` bytes.
+
+        Reads the whole index; one thread at a time.
+        """
+        rows = self._scan.execute("SELECT length, tick FROM entries ORDER BY tick DESC")
+        for length, tick in rows:
+            limit -= length + HEADER_BYTES
+            if limit < 0:
+                rows.close()
+                return int(tick) + 1
         return 0
 
     def remove_segment(self, name: str) -> None:

@@ -57,6 +57,7 @@ class SegmentLog:
         self.index = Index(directory / "index", timeout_s, durable)
         self._readers = Readers(directory)
         self._writer: Writer | None = None
+        self._hot_since = self._hot_bytes_left = 0
         self._lock = threading.Lock()
         known = {name for name, _ in self.index.segments()}
         for name in set(files) - known:
@@ -205,7 +206,7 @@ class SegmentLog:
     def _evict(self, segment: str) -> None:
         if self._writer is not None and self._writer.name == segment:
             self.drop_writer()
-        hot_since = self.index.hot_since(self.budget_bytes * 3 // 4)
+        hot_since = self._hot(segment)
         kept: list[_Timed] = []
         sent: list[_Timed] = []
         size = 0
@@ -223,6 +224,15 @@ class SegmentLog:
         self._move(kept, sent)
         self.index.remove_segment(segment)
         (self.directory / segment).unlink(missing_ok=True)
+
+    def _hot(self, segment: str) -> int:
+        """The last use from which on pages stay. Found anew after a 32nd of the budget has been
+        removed; until then it errs towards keeping."""
+        if self._hot_bytes_left <= 0:
+            self._hot_since = self.index.hot_since(self.budget_bytes * 3 // 4)
+            self._hot_bytes_left = self.budget_bytes // 32
+        self._hot_bytes_left -= dict(self.index.segments()).get(segment, 0)
+        return self._hot_since
 
     def _move(self, kept: Sequence[_Timed], sent: Sequence[_Timed]) -> None:
         self._append(kept, set())

@@ -70,7 +70,8 @@ class NodeStore:
             for i in hits:
                 done[i] = True
             if hits and above:
-                moved = above[0].put([(keys[i], views[i]) for i in hits])
+                # A read does not wait for writers and what they move.
+                moved = above[0].put([(keys[i], views[i]) for i in hits], wait=False)
                 above[0].counters.moved_in += sum(moved)
             above.append(tier)
         return done

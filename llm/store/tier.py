@@ -95,18 +95,24 @@ class Tier:
         self.touch([keys[i] for i in read])
         return done
 
-    def put(self, entries: Sequence[Entry], ticks: Sequence[int] | None = None) -> list[bool]:
+    def put(
+        self, entries: Sequence[Entry], ticks: Sequence[int] | None = None, wait: bool = True
+    ) -> list[bool]:
         """Store pages; which of them are now there. One that is there already is only touched.
 
-        ``ticks``: times of last use (ns), now if not given.
+        ``ticks``: times of last use (ns), now if not given. Without ``wait`` nothing is stored
+        while another thread stores.
         """
         stored: set[bytes] = set()
-        if time.monotonic() >= self._full_until:
-            with self._writing, self._guard(writing=True) as log:
-                if log is not None:
-                    self._write_touches(log)
-                    log.write(timed(entries, ticks), stored)
-                    log.make_room()
+        if time.monotonic() >= self._full_until and self._writing.acquire(blocking=wait):
+            try:
+                with self._guard(writing=True) as log:
+                    if log is not None:
+                        self._write_touches(log)
+                        log.write(timed(entries, ticks), stored)
+                        log.make_room()
+            finally:
+                self._writing.release()
         return [key in stored for key, _ in entries]
 
     def touch(self, keys: Sequence[bytes]) -> None:

@@ -42,6 +42,16 @@ def test_what_leaves_memory_is_on_disk_and_comes_back_when_read(tmp_path: Path) 
     kv.check(deep=True)
 
 
+def test_a_read_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    kv = store(tmp_path)
+    fill(kv, 0, 60)
+    memory = kv.tiers["memory"]
+    with memory._writing:
+        assert read(kv, 0) == page(0, SIZE)
+    assert memory.find([key(0)]) == set()
+    assert memory.counters.moved_in == 0
+
+
 def test_budgets_are_kept(tmp_path: Path) -> None:
     kv = store(tmp_path, memory=20_000, disk=50_000)
     for number in range(300):
