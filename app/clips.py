@@ -63,7 +63,7 @@ class ClipEncoder:
     async def encode(self, data: bytes, digest: str, options: ItemOptions) -> Embedding:
         """The embedding of a clip. Raises `BadMedia` or `StageError`."""
         video = self._stages.video
-        held = video.hold(data)
+        held = await video.hold(data)
         begun = await twice(lambda: video.begin_clip(held, digest, options.decode))
         if not isinstance(begun, LongClip):
             return await self._whole(begun, digest, options)

@@ -167,10 +167,12 @@ class ServeAudio(_Calls):
 class ServeVideo(_Calls):
     """`VideoStage` over a handle."""
 
-    def hold(self, data: bytes) -> Any:
+    async def hold(self, data: bytes) -> Any:
+        if len(data) <= _BY_VALUE:
+            return data
         # Into the object store once, from where every replica maps it. As an array: bytes would be
         # copied out.
-        return ray.put(np.frombuffer(data, np.uint8)) if len(data) > _BY_VALUE else data
+        return await asyncio.to_thread(ray.put, np.frombuffer(data, np.uint8))
 
     async def begin_clip(
         self, held: Any, token: str, sampling: Mapping[str, Any]

@@ -135,7 +135,7 @@ class Clip(Protocol):
 class VideoStage(Stage, Protocol):
     """The video decoder, which also decodes stand-alone sounds."""
 
-    def hold(self, data: bytes) -> Any:
+    async def hold(self, data: bytes) -> Any:
         """The bytes in the form in which the calls for one clip share them."""
         ...
 

@@ -35,7 +35,7 @@ class LocalVideo(VideoDecoder):
         super().__init__(*arguments)
         self.decoded: list[Part] = []
 
-    def hold(self, data: bytes) -> bytes:
+    async def hold(self, data: bytes) -> bytes:
         return data
 
     async def decode_part(self, data: Any, token: str, sampling: Any, size: Any, part: Part) -> Any:

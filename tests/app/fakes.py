@@ -156,7 +156,7 @@ class FakeVideo(Calls):
     long: LongClip | None = None
     lost: Mapping[int, int] = {}
 
-    def hold(self, data: bytes) -> Any:
+    async def hold(self, data: bytes) -> Any:
         return data
 
     async def begin_clip(
