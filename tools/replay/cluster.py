@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
@@ -10,10 +10,11 @@ from math import inf
 from tools.replay.cost import CostModel
 from tools.replay.geometry import Geometry, Pools
 from tools.replay.group import Group
-from tools.replay.replica import Limits, Queue, Replica, store_tier
+from tools.replay.replica import Limits, Queue, Replica
 from tools.replay.request import Request
 from tools.replay.results import Results
 from tools.replay.routers import Fleet, Router
+from tools.replay.tiers import store_tier
 from tools.replay.workload import Workload
 
 
@@ -144,7 +145,7 @@ class Cluster:
                     replica.changes.clear()
 
 
-def _requests(workload: Workload):  # type: ignore[no-untyped-def]
+def _requests(workload: Workload) -> Iterator[Request]:
     arrival, tokens = workload.arrival.tolist(), workload.input_tokens.tolist()
     output, session = workload.output_tokens.tolist(), workload.session.tolist()
     offsets, blocks = workload.offsets.tolist(), workload.blocks
