@@ -14,7 +14,7 @@ from llm.cpu.decoder import NativeDecoder
 from llm.cpu.draft import NativeDraft
 from llm.cpu.mtp_greedy import GreedyStep
 from llm.cpu.mtp_steps import shifted
-from tests.llm.test_cpu_decoder import (
+from tests.llm.decoder_model import (
     EPSILON,
     HIDDEN,
     Pools,
