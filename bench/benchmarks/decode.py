@@ -1,22 +1,26 @@
-"""Tokens per second by batch size: the engine without MTP against transformers' ``generate``.
+"""Tokens per second by batch size: the engine against transformers' ``generate``.
 
-Same checkpoint, float32, greedy, same prompts and thread count; readings alternate between the
-sides. transformers runs with its KV cache and, per batch size, whichever of its expert
-implementations was fastest in a trial. Prefill of the short prompts is part of both times.
+Same checkpoint, float32, greedy, same prompts; readings alternate between the sides. The engine
+runs twice: without MTP, which the bars are for (both sides then take one token per step), and in
+its default mode, with MTP where it pays. transformers runs with its KV cache and, per batch size,
+whichever of its expert implementations and thread counts was fastest in a trial. Prefill of the
+short prompts is part of all times.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from app.settings import checkpoint_directory, config_path, load_settings
+from bench.engine_process import EngineProcess
 from bench.result import Bar, Figure, Result
-from llm import engine
-from llm.arguments import engine_arguments
 from tools.pocket.oracle import load_oracle
 
 BARS = {1: 1.0, 8: 2.0, 32: 3.0}
@@ -24,46 +28,64 @@ PROMPT = 64
 
 
 def run(quick: bool) -> Result:
-    new, repeats = (32, 2) if quick else (128, 5)
+    new, repeats = (64, 3) if quick else (128, 5)
     settings = load_settings(config_path(None))
     directory = checkpoint_directory(settings)
-    ours = settings.llm.model_dump() | {
+    default = settings.llm.model_dump() | {
         "model_path": str(directory),
         "served_name": settings.model.served_name,
         "dtype": "float32",
         "max_running_requests": max(BARS),
-        "mtp": {"enabled": False, "steps": 0},
+        # The pools are sized by it.
+        "typical_tokens": PROMPT + 2 * new,
     }
-    engine.prepare(ours)
-    running = engine.start(engine_arguments(ours))
+    plain = default | {"mtp": default["mtp"] | {"enabled": False}}
+    threads = settings.local.threads
+    engines = {
+        name: EngineProcess(chosen, threads)
+        for name, chosen in (("engine", plain), ("engine_mtp", default))
+    }
     try:
-        return _measure(running, directory, new, repeats)
+        for running in engines.values():
+            running.wait()
+        return _measure(engines, directory, new, repeats)
     finally:
-        running.shutdown()
+        for running in engines.values():
+            running.stop()
 
 
-def _measure(running: Any, directory: Path, new: int, repeats: int) -> Result:
+def _measure(engines: dict[str, EngineProcess], directory: Path, new: int, repeats: int) -> Result:
     model = load_oracle(directory)
     figures: dict[str, Figure | float] = {}
     bars: dict[str, Bar] = {}
-    chosen: dict[str, str] = {}
+    chosen: dict[str, Any] = {}
     for batch, bound in BARS.items():
-        _engine(running, batch, 8, seed=0)
-        chosen[str(batch)] = _fastest_experts(model, batch)
-        rates: dict[str, list[float]] = {"engine": [], "transformers": []}
+        chosen[str(batch)] = _fastest_setting(model, batch)
+        sides: dict[str, Callable[..., float]] = {
+            **{name: partial(_engine, running) for name, running in engines.items()},
+            "transformers": partial(_generate, model),
+        }
+        for name in engines:
+            # Long enough for MTP's choice to settle.
+            sides[name](batch, 32, seed=0)
+        rates: dict[str, list[float]] = {name: [] for name in sides}
         for i in range(repeats):
-            rates["engine"].append(batch * new / _engine(running, batch, new, seed=i + 1))
-            rates["transformers"].append(batch * new / _generate(model, batch, new, seed=i + 1))
-        for side, readings in rates.items():
-            figures[f"{side}_{batch}_tokens_per_s"] = Figure.of(readings)
-        ratio = Figure.of([a / b for a, b in zip(*rates.values(), strict=True)]).median
-        bars[f"ratio_{batch}"] = Bar(ratio, at_least=bound)
+            for name, side in sides.items():
+                rates[name].append(batch * new / side(batch, new, seed=i + 1))
+        for name, readings in rates.items():
+            figures[f"{name}_{batch}_tokens_per_s"] = Figure.of(readings)
+            if name in engines:
+                pairs = zip(readings, rates["transformers"], strict=True)
+                figures[f"{name}_{batch}_ratio"] = Figure.of([a / b for a, b in pairs])
+        ratio = figures[f"engine_{batch}_ratio"]
+        assert isinstance(ratio, Figure)
+        bars[f"ratio_{batch}"] = Bar(ratio.median, at_least=bound)
     sizes = {
         "prompt": PROMPT,
         "new_tokens": new,
         "repeats": repeats,
-        "threads": torch.get_num_threads(),
-        "transformers_experts": chosen,
+        "modes": {"engine": "without MTP", "engine_mtp": "MTP where it pays (the default)"},
+        "transformers": chosen,
     }
     return Result(sizes, figures, bars)
 
@@ -74,13 +96,11 @@ def _prompts(batch: int, seed: int) -> torch.Tensor:
     return torch.randint(0, 256, (batch, PROMPT), generator=generator)
 
 
-def _engine(running: Any, batch: int, new: int, seed: int) -> float:
+def _engine(running: EngineProcess, batch: int, new: int, seed: int) -> float:
     """Seconds for one batch."""
     prompts = _prompts(batch, seed).tolist()
     sampling = {"temperature": 0.0, "max_new_tokens": new, "ignore_eos": True}
-    start = time.perf_counter()
-    running.generate(input_ids=prompts, sampling_params=sampling)
-    return time.perf_counter() - start
+    return running.call("generate", input_ids=prompts, sampling_params=sampling)[0]
 
 
 def _generate(model: Any, batch: int, new: int, seed: int) -> float:
@@ -99,12 +119,15 @@ def _generate(model: Any, batch: int, new: int, seed: int) -> float:
     return time.perf_counter() - start
 
 
-def _fastest_experts(model: Any, batch: int) -> str:
+def _fastest_setting(model: Any, batch: int) -> dict[str, Any]:
     seconds = {}
-    for name in ("eager", "batched_mm", "grouped_mm"):
-        model.set_experts_implementation(name)
-        _generate(model, batch, 2, seed=0)
-        seconds[name] = _generate(model, batch, 8, seed=0)
-    best = min(seconds, key=lambda name: seconds[name])
-    model.set_experts_implementation(best)
-    return best
+    for threads in sorted({1, len(os.sched_getaffinity(0))}):
+        torch.set_num_threads(threads)
+        for name in ("eager", "batched_mm", "grouped_mm"):
+            model.set_experts_implementation(name)
+            _generate(model, batch, 2, seed=0)
+            seconds[name, threads] = _generate(model, batch, 8, seed=0)
+    best = min(seconds, key=lambda setting: seconds[setting])
+    model.set_experts_implementation(best[0])
+    torch.set_num_threads(best[1])
+    return {"experts": best[0], "threads": best[1]}
