@@ -83,8 +83,9 @@ class Rows:
         self.frame_pixels = rules.frame_pixels
         self._file = File(b"")
         nobody: Any = None
+        decoder: Any = self.video
         self._media = MediaEncoder(
-            Stages(LocalImages(self.encoder), nobody, self.video, nobody),
+            Stages(LocalImages(self.encoder), nobody, decoder, nobody),
             self._file,
             rules,
             checkpoint_directory(settings).name,
