@@ -125,6 +125,7 @@ class _Process:
                 lease.rows()
         else:
             block = shared_memory.SharedMemory(create=True, size=data.nbytes)
+            assert block.buf is not None
             np.copyto(np.frombuffer(block.buf, data.dtype, data.size).reshape(data.shape), data)
             block.close()
             block.unlink()

@@ -145,12 +145,9 @@ class Store:
             return None
         finally:
             os.close(descriptor)
+        count, hidden = (int(side) for side in rows.data.shape)
         reference = RowsRef(
-            embedding.digest,
-            self.node,
-            str(self.directory),
-            *map(int, rows.data.shape),
-            dtype=rows.dtype,
+            embedding.digest, self.node, str(self.directory), count, hidden, rows.dtype
         )
         return Embedding(embedding.modality, embedding.digest, embedding.layout, reference)
 
@@ -275,7 +272,7 @@ def _touch(descriptor: int, clock: int, seconds: float, size: int) -> None:
 
 def _write(descriptor: int, head: bytes, rows: RowsArray) -> None:
     """Head and rows into an empty file: the one copy that a store makes."""
-    left = [memoryview(head), memoryview(rows.data).cast("B")]
+    left = [memoryview(head), rows.data.data.cast("B")]
     while left:
         done = os.writev(descriptor, left)
         while left and done >= len(left[0]):
