@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -203,8 +204,6 @@ def scale(
     say: Say,
 ) -> Answer:
     """As many copies of the workload as nodes allow: does the router hold its hit rate?"""
-    import time
-
     answer = Answer(
         "Does it hold at cluster size?",
         _describe(
