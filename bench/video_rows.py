@@ -70,8 +70,14 @@ class Rows:
     """Turns clips into rows. `video`: decoder options beside the settings' own. Clips have no
     sound, so there is no audio encoder."""
 
-    def __init__(self, **video: Any) -> None:
+    def __init__(self, share: float = 1.0, **video: Any) -> None:
+        """`share`: of the settings' pixels for all frames, so that a shorter clip has frames of the
+        size that an hour's would have."""
         settings = load_settings(config_path(None))
+        if settings.video.total_max_pixels is not None:
+            pixels = round(share * settings.video.total_max_pixels)
+            section = settings.video.model_copy(update={"total_max_pixels": pixels})
+            settings = settings.model_copy(update={"video": section})
         model = read_model_config(settings)
         rules = OptionRules.of(settings, model)
         self.size_of = size_rule(model, rules.frame_pixels)
