@@ -2,8 +2,9 @@
 where it does not pay.
 
 A step verifies either all drafted rows or only the last accepted one, through the same code: the
-target decides every token, so output does not depend on the choice. Either way the draft layers
-then run over the verified rows, which keeps their KV and the next drafts up to date.
+target decides every token, so greedy answers are the same and sampled ones have the same
+distribution. Either way the draft layers then run over the verified rows, which keeps their KV and
+the next drafts up to date.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 
 from llm.cpu.mtp_greedy import GreedyStep
 from llm.cpu.mtp_policy import MtpPolicy
+from llm.cpu.seeds import repeats
 
 if TYPE_CHECKING:
     from sglang.srt.speculative.eagle_info import EagleVerifyInput
@@ -35,15 +37,15 @@ class Meter:
     policy: MtpPolicy = field(default_factory=MtpPolicy)
     _last: tuple[float, int, bool, float] | None = None
 
-    def start(self, batch: int) -> bool:
-        """Begin a step of ``batch`` requests; whether it drafts."""
+    def start(self, batch: int, always: bool = False) -> bool:
+        """Begin a step of ``batch`` requests; whether it drafts, as it does ``always``."""
         now = self.clock()
         if self._last is not None:
             began, size, drafted, tokens = self._last
             # When requests came or went, more than a step lies between the two.
             if size == batch:
                 self.policy.observe(size, drafted, now - began, tokens)
-        drafts = not self.adaptive or self.policy.decide(batch)
+        drafts = not self.adaptive or always or self.policy.decide(batch)
         self._last = (now, batch, drafts, 1.0)
         return drafts
 
@@ -66,7 +68,8 @@ def with_policy(forward_batch_generation: Callable[..., Any]) -> Callable[..., A
             meter.interrupt()
             return forward_batch_generation(self, batch, *args, **kwargs)
         worker = self.draft_worker
-        drafts = meter.start(len(batch.reqs))
+        # Which random number a token is drawn with depends on the rows that are verified.
+        drafts = meter.start(len(batch.reqs), always=repeats(batch))
         worker.rows = worker.speculative_num_draft_tokens if drafts else 1
         if self.greedy_step is not None and batch.spec_info and GreedyStep.fits(batch):
             result = self.greedy_step.run(batch, worker.rows)

@@ -34,6 +34,8 @@ def with_seeds(from_schedule_batch: Callable[..., Any]) -> Callable[..., Any]:
         seeds = []
         for request in batch.reqs:
             parameters = request.sampling_params
+            if not hasattr(request, "seed_given"):
+                request.seed_given = parameters.sampling_seed is not None
             if parameters.sampling_seed is None:
                 parameters.sampling_seed = secrets.randbits(62)
             seeds.append(seed_for(parameters.sampling_seed, choice_of(request.rid)))
@@ -41,6 +43,11 @@ def with_seeds(from_schedule_batch: Callable[..., Any]) -> Callable[..., Any]:
         return info
 
     return wrapped
+
+
+def repeats(batch: Any) -> bool:
+    """Whether a request of the batch has a seed of its own, so that its answer must repeat."""
+    return any(getattr(request, "seed_given", False) for request in batch.reqs)
 
 
 def with_min_p(sample: Callable[..., Any]) -> Callable[..., Any]:
