@@ -30,11 +30,6 @@ class WindowFreedEarly(World):
         self.free_early(reqs)
         return done
 
-    def verify(self, reqs: list[Req], accepted: int, drafts: list[int]) -> bool:
-        done = super().verify(reqs, accepted, drafts)
-        self.free_early(reqs)
-        return done
-
 
 class FreedTwice(World):
     """An aborted request's last page is freed a second time."""
@@ -48,15 +43,13 @@ class FreedTwice(World):
 
 
 class FreedWhileCached(World):
-    """A finished request also frees what the tree has just taken over."""
+    """Finishing a request also frees a window page that the tree has."""
 
     def finish(self, req: Req, beyond_stop: int) -> None:
-        first = self.slots(req)[: self.page]
         super().finish(req, beyond_stop)
-        if len(self.tree.all_values_flatten()):
-            self.allocator.swa_attn_allocator.free(
-                torch.from_numpy(self.tags.window_slots(first)[:1].copy())
-            )
+        behind = self.tags.window_slots(self.tree.all_values_flatten().numpy())
+        if (behind > 0).any():
+            self.allocator.swa_attn_allocator.free(torch.tensor([int(behind.max())]))
 
 
 class SlotLost(World):

@@ -42,14 +42,14 @@ def ceil(count: int, page: int) -> int:
 
 
 class World:
-    """Pools of ``6`` (full) and ``3`` (window) windows, small enough that requests push each
+    """Pools of little more than five (full) and three windows, small enough that requests push each
     other out. ``drafting`` keys the tree by pairs, as with MTP, and verifies instead of decoding.
     """
 
     def __init__(self, page: int, window: int, drafting: bool) -> None:
         self.page, self.window, self.drafting = page, window, drafting
         self.span = ceil(window, page)
-        full, swa = 6 * self.span + 8 * page, 3 * self.span + 4 * page
+        full, swa = 5 * self.span + 8 * page, 3 * self.span + 4 * page
         self.longest = full - 4 * page - 2 * DRAFTS
         self.rows = ReqToTokenPool(ROWS, 2 * full, "cpu", False)
         kv = SWAKVPool(
@@ -74,6 +74,8 @@ class World:
         self.prefilling: list[Req] = []
         self.running: list[Req] = []
         self.waiting: list[Req] = []
+        # Tokens of the last step, by request: a stop lies within them.
+        self.fresh: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
         self._evict_for_alloc = self.tree.evict_for_alloc
         self.tree.evict_for_alloc = self.evict_for_alloc
@@ -171,6 +173,7 @@ class World:
             self.prefilling.remove(req)
         if end == len(tokens):
             req.output_ids.append(1)
+            self.fresh[id(req)] = 1
             self.running.append(req)
         else:
             self.prefilling.append(req)
@@ -188,6 +191,7 @@ class World:
             req.decode_batch_idx += 1
             self.tags.write(self.slots(req), self.tokens(req), start, start + 1)
             req.output_ids.append(following)
+            self.fresh[id(req)] = 1
         self.counts["decoded"] += 1
         return True
 
@@ -206,6 +210,7 @@ class World:
             # The target's own token follows the accepted drafts: never the rejected one.
             req.output_ids.extend([*drafts[: accepted - 1], 3 - drafts[accepted - 1]])
             req.kv.kv_committed_len += accepted
+            self.fresh[id(req)] = accepted
         self.counts["verified"] += 1
         return True
 
@@ -213,8 +218,9 @@ class World:
         """Insert everything up to the stop; a verify step may have gone ``beyond_stop``."""
         self.running.remove(req)
         req.finished_reason = FINISH_LENGTH(len(req.output_ids))
-        if self.drafting and beyond_stop:
-            req.finished_len = max(1, len(req.output_ids) - beyond_stop)
+        beyond_stop = min(beyond_stop, self.fresh[id(req)] - 1)
+        if beyond_stop:
+            req.finished_len = len(req.output_ids) - beyond_stop
         kept = self.tokens(req)[: req.owned_kv_len()]
         release_kv_cache(req, self.tree, checkpoint=True)
         self.counts["finished"] += 1

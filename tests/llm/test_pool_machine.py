@@ -1,7 +1,7 @@
 """Random lives of requests over SGLang's prefix cache with two pools, slot by slot.
 
 Real here: the prefix tree (SGLang's default core), the allocator and its two pools, the request
-records, and SGLang's functions for admission, allocation with eviction, checkpoints, sliding
+records, and SGLang's functions for match, lock, allocation with eviction, checkpoints, sliding
 windows, decode, speculative steps (reserve, accept, write over the rejected), finish, abort and
 retraction. Instead of a forward pass, a tag is written to each slot that would have been written.
 
@@ -9,9 +9,9 @@ After every step: a hit's slots and a request's slots hold exactly their own tok
 window of them in the window pool); every page of both pools is free, in the tree or a request's,
 exactly once; and free + evictable + protected + held = total.
 
-Not covered: the KV values themselves, the scheduler's own choice of what to run (requests come
-and go by chance, with its functions), overlapped scheduling, sessions, media keys, and the host
-and store tiers.
+Not covered: the KV values themselves, the scheduler's admission and its choice of what to run
+(requests come by chance and wait while free + evictable is short), overlapped scheduling,
+sessions, media keys, and the host and store tiers.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ from sglang.srt.runtime_context import get_context, get_schedule, get_spec
 
 from llm.cpu import slots
 from llm.cpu.patches import Patch, apply
-from tests.llm.pool_machine_faults import FAULTS
+from tests.llm.pool_machine_faults import FAULTS, RejectedKept
 from tests.llm.pool_machine_world import DRAFTS, World
 
-# What every configuration must have met; without pressure the machine would prove little.
+# What each test must have met; without pressure the machine would prove little.
 EVENTS = (
-    "hit", "refused", "part of a prompt", "decoded", "verified", "finished", "aborted",
+    "hit", "refused", "part of a prompt", "finished", "aborted",
     "retracted", "full pressed out", "window pressed out", "closed",
 )  # fmt: skip
 EIGHTHS = st.integers(0, 8)
 TOKENS = st.lists(st.integers(1, 2), min_size=DRAFTS, max_size=DRAFTS)
+LEAVING = st.sampled_from(["finish", "finish", "retract", "abort"])
 PICK = st.integers(0, 2)
 
 
@@ -69,20 +70,20 @@ def configured() -> Iterator[None]:
 class PoolMachine(RuleBasedStateMachine):
     """Up to three requests at a time; prompts repeat, extend and fork earlier ones."""
 
-    page, window = 1, 4
+    page, window, drafting = 1, 4, False
     build: type[World] = World
     counts: Counter[str]
 
-    @initialize(drafting=st.booleans(), interval=st.sampled_from([1, 7]))
-    def open(self, drafting: bool, interval: int) -> None:
+    @initialize(interval=st.sampled_from([1, 7]))
+    def open(self, interval: int) -> None:
         self.undo = [
             get_schedule().override(page_size=self.page),
-            get_spec().override(speculative_algorithm="EAGLE" if drafting else None),
+            get_spec().override(speculative_algorithm="EAGLE" if self.drafting else None),
             envs.SGLANG_SWA_EVICTION_INTERVAL.override(interval),
         ]
         for change in self.undo:
             change.__enter__()
-        self.world = self.build(self.page, self.window, drafting)
+        self.world = self.build(self.page, self.window, self.drafting)
         self.seen: list[list[int]] = [[]]
 
     def pick(self, requests: list[Any], which: int) -> Any:
@@ -122,27 +123,31 @@ class PoolMachine(RuleBasedStateMachine):
                 return
             batch = able if everyone else [self.pick(able, which)]
             if world.drafting:
-                world.verify(batch, 1 + (which + step) % DRAFTS, tokens)
+                done = world.verify(batch, 1 + (which + step) % DRAFTS, tokens)
             else:
-                world.decode(batch, tokens[step % DRAFTS])
+                done = world.decode(batch, tokens[step % DRAFTS])
+            if not done and len(world.running) > 1:
+                world.retract(world.running[-1])
             world.check()
 
     @precondition(lambda self: self.world.running)
-    @rule(which=PICK, beyond_stop=PICK)
-    def finish(self, which: int, beyond_stop: int) -> None:
-        request = self.pick(self.world.running, which)
-        self.seen.append(self.world.tokens(request))
-        self.world.finish(request, beyond_stop)
+    @rule(which=PICK, how=LEAVING, beyond_stop=PICK)
+    def leave(self, which: int, how: str, beyond_stop: int) -> None:
+        world = self.world
+        request = self.pick(world.running, which)
+        if how == "finish":
+            self.seen.append(world.tokens(request))
+            world.finish(request, beyond_stop)
+        elif how == "retract":
+            world.retract(request)
+        else:
+            world.abort(request)
 
-    @precondition(lambda self: self.world.prefilling or self.world.running)
-    @rule(which=PICK)
-    def abort(self, which: int) -> None:
-        self.world.abort(self.pick([*self.world.prefilling, *self.world.running], which))
-
-    @precondition(lambda self: self.world.running)
-    @rule(which=PICK)
-    def retract(self, which: int) -> None:
-        self.world.retract(self.pick(self.world.running, which))
+    @precondition(lambda self: self.world.prefilling)
+    @rule(which=PICK, really=EIGHTHS)
+    def abort_prefill(self, which: int, really: int) -> None:
+        if really > 5:
+            self.world.abort(self.pick(self.world.prefilling, which))
 
     @rule(full=EIGHTHS, swa=EIGHTHS)
     def evict(self, full: int, swa: int) -> None:
@@ -170,10 +175,18 @@ class PoolMachine(RuleBasedStateMachine):
                     change.__exit__(None, None, None)
 
 
-def run(build: type[World], page: int, window: int, examples: int, *phases: Phase) -> Counter[str]:
+def run(
+    build: type[World], page: int, window: int, drafting: bool, examples: int, *phases: Phase
+) -> Counter[str]:
     """Run the machine and return how often each thing happened."""
     counts: Counter[str] = Counter()
-    members = {"page": page, "window": window, "build": build, "counts": counts}
+    members = {
+        "page": page,
+        "window": window,
+        "drafting": drafting,
+        "build": build,
+        "counts": counts,
+    }
     chosen = settings(
         max_examples=examples,
         stateful_step_count=40,
@@ -188,11 +201,13 @@ def run(build: type[World], page: int, window: int, examples: int, *phases: Phas
     return counts
 
 
-@pytest.mark.parametrize("window", [4, 8, 32])
+@pytest.mark.parametrize("drafting", [False, True])
 @pytest.mark.parametrize("page", [1, 4, 16])
-def test_every_slot_has_one_owner_and_its_own_tokens(page: int, window: int) -> None:
-    counts = run(World, page, window, 60)
-    for event in EVENTS:
+def test_every_slot_has_one_owner_and_its_own_tokens(page: int, drafting: bool) -> None:
+    counts: Counter[str] = Counter()
+    for window in (4, 8, 32):
+        counts += run(World, page, window, drafting, 20)
+    for event in (*EVENTS, "verified" if drafting else "decoded"):
         assert counts[event] > 0, f"the machine never saw: {event}"
 
 
@@ -200,4 +215,4 @@ def test_every_slot_has_one_owner_and_its_own_tokens(page: int, window: int) -> 
 @pytest.mark.parametrize("page", [1, 4])
 def test_a_broken_step_is_found(page: int, build: type[World], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
-        run(build, page, 8, 200, Phase.generate)
+        run(build, page, 8, build is RejectedKept, 200, Phase.generate)
