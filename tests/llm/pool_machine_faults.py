@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 
 import torch
 from sglang.srt.managers.schedule_batch import Req
-from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
+from sglang.srt.mem_cache.common import free_swa_out_of_window_slots
 
 from tests.llm.pool_machine_world import World
 
 
 class WindowFreedEarly(World):
-    """A page more than has left the window is freed, and recorded as freed."""
+    """Decoding keeps a page less of the window than the next token reads."""
 
-    def free_early(self, reqs: Sequence[Req]) -> None:
-        for req in reqs:
-            kv = req.kv
-            start = max(kv.get_evicted_seqlen(ComponentType.SWA), kv.cache_protected_len)
-            end = start + self.page
-            if end <= kv.kv_committed_len:
-                row = self.rows.req_to_token[kv.req_pool_idx, start:end]
-                self.allocator.free_swa_segment(row, start_pos=start)
-                kv.set_evicted_seqlen(ComponentType.SWA, end)
+    def __init__(self, page: int, window: int, drafting: bool) -> None:
+        super().__init__(page, window, drafting)
+        self.tree.evict_sliding_windows = self.free_early
 
-    def decode(self, reqs: list[Req], following: int) -> bool:
-        done = super().decode(reqs, following)
-        self.free_early(reqs)
-        return done
+    def free_early(self, req: Req, pre_len: int, *, eviction_interval: int = 1) -> None:
+        free_swa_out_of_window_slots(
+            req,
+            pre_len,
+            sliding_window_size=self.window - self.page,
+            page_size=self.page,
+            req_to_token_pool=self.rows,
+            token_to_kv_pool_allocator=self.allocator,
+        )
 
 
 class FreedTwice(World):
@@ -84,7 +82,7 @@ class RejectedKept(World):
 
 
 FAULTS = [
-    (WindowFreedEarly, "a request: the window is not complete"),
+    (WindowFreedEarly, "a step's input: the window is not complete"),
     (FreedTwice, "full pool: pages .* have two owners"),
     (FreedWhileCached, "window pool: pages .* have two owners"),
     (SlotLost, "window pool: pages are lost"),

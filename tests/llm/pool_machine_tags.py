@@ -40,8 +40,12 @@ class Tags:
         mapping: np.ndarray = self.allocator.full_to_swa_index_mapping.numpy()
         return mapping[slots]
 
-    def write(self, slots: np.ndarray, tokens: Sequence[int], start: int, end: int) -> None:
-        """A forward pass computes positions ``start`` to ``end``; ``slots`` is the whole row."""
+    def compute(
+        self, slots: np.ndarray, tokens: Sequence[int], start: int, end: int, window: int
+    ) -> None:
+        """A forward pass reads what is before ``start`` (in the window pool the last ``window``
+        of it) and writes positions ``start`` to ``end``; ``slots`` is the whole row."""
+        self.expect(slots[:start], tokens, window, "a step's input")
         numbers = self.prefixes.of(tokens[:end])[start:end]
         written = slots[start:end]
         window = self.window_slots(written)

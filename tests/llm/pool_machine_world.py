@@ -168,7 +168,7 @@ class World:
         batch.extend_num_tokens = end - start
         alloc_for_extend(batch)
         req.extend_batch_idx += 1
-        self.tags.write(self.slots(req), tokens, start, end)
+        self.tags.compute(self.slots(req), tokens, start, end, self.window)
         if req in self.prefilling:
             self.prefilling.remove(req)
         if end == len(tokens):
@@ -189,7 +189,7 @@ class World:
         alloc_for_decode(self.batch(reqs, ForwardMode.DECODE, before), 1)
         for req, start in zip(reqs, before, strict=True):
             req.decode_batch_idx += 1
-            self.tags.write(self.slots(req), self.tokens(req), start, start + 1)
+            self.tags.compute(self.slots(req), self.tokens(req), start, start + 1, self.window)
             req.output_ids.append(following)
             self.fresh[id(req)] = 1
         self.counts["decoded"] += 1
@@ -206,7 +206,7 @@ class World:
         eagle_prepare_for_decode(self.batch(reqs, ForwardMode.DECODE, before))
         for req, start in zip(reqs, before, strict=True):
             tokens = [*self.tokens(req), *drafts[:-1]]
-            self.tags.write(self.slots(req), tokens, start, start + DRAFTS)
+            self.tags.compute(self.slots(req), tokens, start, start + DRAFTS, self.window)
             # The target's own token follows the accepted drafts: never the rejected one.
             req.output_ids.extend([*drafts[: accepted - 1], 3 - drafts[accepted - 1]])
             req.kv.kv_committed_len += accepted
