@@ -6,8 +6,9 @@ windows, decode, speculative steps (reserve, accept, write over the rejected), f
 retraction. Instead of a forward pass, a tag is written to each slot that would have been written.
 
 Checked in every step: a hit's slots, what a step reads and a request's slots hold exactly their
-own tokens (the last window of them in the window pool); a finished request is found again; every page of both pools is free, in the tree or a request's,
-exactly once; and free + evictable + protected + held = total.
+own tokens (the last window of them in the window pool); a finished request is found again; every
+page of both pools is free, in the tree or a request's, exactly once; and free + evictable +
+protected + held = total.
 
 Not covered: the KV values themselves, the scheduler's admission and its choice of what to run
 (requests come by chance and wait while free + evictable is short), overlapped scheduling,
