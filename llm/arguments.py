@@ -14,7 +14,12 @@ from llm.tiers import tier_arguments
 
 def pool_choice(settings: dict[str, Any]) -> PoolChoice:
     """KV pools of the ``llm`` section for the checkpoint at ``model_path``."""
-    return choose(settings, json.loads((Path(settings["model_path"]) / "config.json").read_text()))
+    return choose(settings, _model_config(settings))
+
+
+def _model_config(settings: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(settings["model_path"]) / "config.json").read_text())
+    return found
 
 
 def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
@@ -78,8 +83,7 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     arguments |= role_arguments(settings)
     overrides: dict[str, Any] = {}
     if settings["window_counts_self"]:
-        config = json.loads((Path(settings["model_path"]) / "config.json").read_text())
-        window = config["sliding_window"] - 1
+        window = _model_config(settings)["sliding_window"] - 1
         overrides |= {"sliding_window": window, "sliding_window_size": window}
     if settings["device"] == "cpu" and mtp["enabled"] and not mtp.get("adaptive", True):
         # The model's configuration is what reaches our code in the scheduler process.

@@ -5,7 +5,7 @@ Sections are frozen, refuse unknown keys and convert nothing: a text "8" is not 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -54,6 +54,40 @@ class Autoscaling(Section):
     def serve_options(self) -> dict[str, Any]:
         """Serve's `autoscaling_config`."""
         return self.model_dump()
+
+
+class WorkAutoscaling(Autoscaling):
+    """Scaling by the work that replicas report, or by requests in progress.
+
+    A subclass adds the target of work as a field of its own and names it in ``work_target``.
+    """
+
+    work_target: ClassVar[str]
+
+    target_ongoing_requests: float | None = Field(  # type: ignore[assignment]  # wider than its base
+        default=None,
+        gt=0,
+        le=10_000,
+        description="Requests in progress that one replica should have, instead of a target of "
+        "work",
+    )
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if (self.target_ongoing_requests is None) == (getattr(self, self.work_target) is None):
+            raise ValueError(f"give either {self.work_target} or target_ongoing_requests")
+        return self
+
+    def serve_options(self) -> dict[str, Any]:
+        options = super().serve_options()
+        target = options.pop(self.work_target)
+        if target is not None:
+            del options["target_ongoing_requests"]
+            options["policy"] = {
+                "policy_function": "encoders.autoscaling:WorkPolicy",
+                "policy_kwargs": {"target_work": target},
+            }
+        return options
 
 
 class Scaling(Section):

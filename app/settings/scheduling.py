@@ -2,50 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from app.settings.base import Autoscaling, Section
+from app.settings.base import Section, WorkAutoscaling
 from llm.buckets import BucketPolicy
 from llm.router.policy import RoutingPolicy
 
 _POLICY = RoutingPolicy()
 
 
-class LlmAutoscaling(Autoscaling):
+class LlmAutoscaling(WorkAutoscaling):
     """Scaling of a language-model deployment, by uncached tokens or by requests in progress."""
 
-    target_ongoing_requests: float | None = Field(  # type: ignore[assignment]
-        default=None,
-        gt=0,
-        le=10_000,
-        description="Requests in progress that one replica should have; or give "
-        "target_uncached_tokens",
-    )
+    work_target = "target_uncached_tokens"
     target_uncached_tokens: float | None = Field(
         default=None,
         gt=0,
         le=1e9,
         description="Uncached tokens queued and running that one replica should have",
     )
-
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
-        if (self.target_ongoing_requests is None) == (self.target_uncached_tokens is None):
-            raise ValueError("give either target_uncached_tokens or target_ongoing_requests")
-        return self
-
-    def serve_options(self) -> dict[str, Any]:
-        options = super().serve_options()
-        target = options.pop("target_uncached_tokens")
-        if target is not None:
-            del options["target_ongoing_requests"]
-            options["policy"] = {
-                "policy_function": "encoders.autoscaling:WorkPolicy",
-                "policy_kwargs": {"target_work": target},
-            }
-        return options
 
 
 class QueueSettings(Section):
