@@ -59,15 +59,19 @@ class SlotLost(World):
 
 
 class AnotherPrompt(World):
-    """A request is matched by another first token than its own."""
+    """A request is matched by the prompt of the request before it, cut or filled to its length."""
+
+    before: tuple[int, ...] = ()
 
     def match(self, req: Req) -> None:
         own = req.origin_input_ids
-        req.origin_input_ids = array("q", [3 - own[0], *own[1:]])
+        other = self.before[: len(own)]
+        req.origin_input_ids = array("q", [*other, *own[len(other) :]])
         req.full_untruncated_fill_ids = array("q")
         super().match(req)
         req.origin_input_ids = own
         req.full_untruncated_fill_ids = array("q")
+        self.before = tuple(own)
 
 
 class RejectedKept(World):

@@ -216,4 +216,4 @@ def test_every_slot_has_one_owner_and_its_own_tokens(page: int, drafting: bool) 
 @pytest.mark.parametrize("page", [1, 4])
 def test_a_broken_step_is_found(page: int, build: type[World], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
-        run(build, page, 8, build is RejectedKept, 200, Phase.generate)
+        run(build, page, 8, build is RejectedKept, 1000, Phase.generate)

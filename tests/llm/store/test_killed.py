@@ -22,8 +22,9 @@ from pathlib import Path
 store = opened(Path(sys.argv[1]))
 start = int(sys.argv[2])
 print("ready", flush=True)
-for at in range(start, start + PAGES, 8):
-    store.put([entry(n % PAGES, SIZE) for n in range(at, at + 8)])
+while True:
+    store.put([entry(n % PAGES, SIZE) for n in range(start, start + 8)])
+    start += 8
 """
 
 
