@@ -17,7 +17,7 @@ from encoders.vision.load import load_vision_model
 from encoders.vision.preprocess import to_patches
 from tests.tools.geometries import tiny
 from tools.pocket.data.canvas import resized
-from tools.pocket.data.mixture import sample
+from tools.pocket.data.mixture import LONG, long_sample, sample
 from tools.pocket.data.sample import Sample, Sound, assistant, user
 from tools.pocket.export import export, planned, state_tensors
 from tools.pocket.init import write_text_files
@@ -31,6 +31,7 @@ from tools.pocket.train.joint import JointTraining, labelled, round_tokenizer
 from tools.pocket.train.media import places
 from tools.pocket.train.mtp import MtpTraining, walk
 from tools.pocket.train.run import Job
+from tools.pocket.train.turns import telling_last
 from tools.pocket.train.vision_model import WIDTH, VisionTrainer
 
 
@@ -278,3 +279,18 @@ def test_accept_lengths_of_a_walk() -> None:
     assert walk(ids, useless, 2, 9) == [1] * 6
     only_first = [perfect[0], *useless[:2]]
     assert walk(ids, only_first, 2, 9) == [2, 2, 2]
+
+
+@pytest.mark.parametrize("skill", list(LONG))
+def test_training_asks_more_and_lets_the_longest_answer_come_last(skill: str) -> None:
+    for index in range(8):
+        made = long_sample(skill, 3, index, 6)
+        told = telling_last(made)
+        answers = [m["content"] for m in told.conversation if m["role"] == "assistant"]
+        assert answers == sorted(answers, key=len)
+        assert sorted(answers) == sorted(
+            m["content"] for m in made.conversation if m["role"] == "assistant"
+        )
+        asked = [m["content"] for m in told.messages if m["role"] == "user"]
+        (parts,) = (content for content in asked if not isinstance(content, str))
+        assert [part["type"] for part in parts] == ["media"] * len(made.media) + ["text"]

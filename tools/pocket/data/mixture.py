@@ -31,10 +31,22 @@ SKILLS: dict[str, Callable[[Stream], Sample]] = {
     "think": think,
 }
 
+LONG: dict[str, Callable[[Stream, int], Sample]] = {
+    "look": look,
+    "compare": compare,
+    "watch": watch,
+}
+
 
 def sample(skill: str, split: Split, seed: int, index: int) -> Sample:
     """Item ``index`` of a skill. "recall" needs a tokenizer: see ``recall_sample``."""
     return SKILLS[skill](stream(split, skill, seed, index))
+
+
+def long_sample(skill: str, seed: int, index: int, turns: int) -> Sample:
+    """Item ``index`` of a skill for training, with up to ``turns`` questions about the same media:
+    a picture costs as much as a hundred words, so it is asked more than evaluation does."""
+    return LONG[skill](stream("train", skill, seed, index), turns)
 
 
 def recall_sample(

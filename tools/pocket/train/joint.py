@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tools.pocket.data.labels import IGNORE
-from tools.pocket.data.mixture import sample
-from tools.pocket.data.sample import Split
+from tools.pocket.data.mixture import LONG, long_sample, sample
+from tools.pocket.data.sample import Sample, Split
 from tools.pocket.data.voices import CACHE
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
@@ -40,6 +40,7 @@ from tools.pocket.train.text_mix import Reach, TextMix, varied
 from tools.pocket.train.tokens_recall import Level
 from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
+from tools.pocket.train.turns import telling_last
 from tools.pocket.train.vision_data import MERGE, Labels
 from tools.pocket.train.vision_model import (
     BACKGROUND,
@@ -59,6 +60,7 @@ MEDIA_SHARES = {
     "hear_words": 10.0,
     "hear_tones": 3.0,
 }
+TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
 TOWER_RATE = 0.5  # of the trunk's learning rate
@@ -75,11 +77,16 @@ class JointMix(TextMix):
     def make(self, skill: str, index: int, split: Split = "train") -> Example:
         if skill not in MEDIA_SHARES:
             return super().make(skill, index, split)
-        made = varied(sample(skill, split, self.seed, index), index)
+        made = varied(self._sample(skill, index, split), index)
         media = [self.reader.prepare(medium) for medium in made.media]
         example = self.encoder.example(made, [medium.layout for medium in media])
         example.media = media
         return example
+
+    def _sample(self, skill: str, index: int, split: Split) -> Sample:
+        if split != "train" or skill not in LONG or index % 4 == 0:
+            return sample(skill, split, self.seed, index)
+        return telling_last(long_sample(skill, self.seed, index, TURNS))
 
     def shares(self) -> dict[str, float]:
         media = {skill: share * self._need(skill) for skill, share in MEDIA_SHARES.items()}
