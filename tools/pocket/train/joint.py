@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tools.pocket.data.labels import IGNORE
 from tools.pocket.data.mixture import LONG, long_sample, sample
-from tools.pocket.data.sample import Sample, Split
+from tools.pocket.data.sample import Sample, Split, stream
 from tools.pocket.data.voices import CACHE
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
@@ -41,7 +41,7 @@ from tools.pocket.train.tokens_recall import Level
 from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
 from tools.pocket.train.turns import telling_last
-from tools.pocket.train.vision_data import MERGE, Labels
+from tools.pocket.train.vision_data import MERGE, SEED, Item, Labels, page
 from tools.pocket.train.vision_model import (
     BACKGROUND,
     WEIGHTS,
@@ -60,6 +60,7 @@ MEDIA_SHARES = {
     "hear_words": 10.0,
     "hear_tones": 3.0,
 }
+PAGES = 2  # of print, in each batch with pictures
 TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
@@ -139,9 +140,13 @@ class JointTraining(TrunkTraining):
         items = media_items(batch.examples)
         if not items:
             return x
+        shown = places(batch.examples, "vision")
+        if self.trunk.training:
+            items += pages(PAGES)
         with sdpa_kernel(SDPBackend.MATH):
             seen, order = run_tower(self.vision.tower, items)
-        x = x.index_put(places(batch.examples, "vision"), in_order(seen, items, order).to(x.dtype))
+        rows = in_order(seen, items, order)[: shown[0].numel()]
+        x = x.index_put(shown, rows.to(x.dtype))
         if self.trunk.training:
             labels = Labels.concat([items[i].labels for i in order])
             patches, self.vision._patches = self.vision._patches, None
@@ -200,6 +205,13 @@ class JointTraining(TrunkTraining):
             self.audio_trainer.load_state_dict(state["audio_tokenizer"])
             self.audio.load_state_dict(state["audio"])
             self.row_head.load_state_dict(state["row_head"])
+
+
+def pages(count: int) -> list[Item]:
+    """Pictures full of print for the tower's labels alone: a single line teaches it few letters.
+    torch's random state chooses them."""
+    numbers = torch.randint(1 << 40, (count,)).tolist()
+    return [page(stream("train", "joint-page", SEED, number)) for number in numbers]
 
 
 def labelled(prediction: torch.Tensor, labels: Labels) -> torch.Tensor:
