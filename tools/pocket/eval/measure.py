@@ -44,12 +44,13 @@ def score(question: Question, answer: Answer) -> Marks:
     return marks(answer.message, question.wanted, question.sample.score)
 
 
-def measure(client: Client, row: Row, quick: bool) -> Result:
-    """Ask a row's questions with the shipped sampling settings."""
+def measure(client: Client, row: Row, quick: bool, greedy: bool = False) -> Result:
+    """Ask a row's questions with the shipped sampling settings, or greedily."""
     result = Result(row.name, row.what, row.bar)
     asked = [q for i in range(row.quick if quick else row.full) for q in questions(row.make(i), i)]
     with ThreadPoolExecutor(PARALLEL) as pool:
-        for question, answer in zip(asked, pool.map(client.ask, asked), strict=True):
+        answers = pool.map(lambda question: client.ask(question, greedy), asked)
+        for question, answer in zip(asked, answers, strict=True):
             right, total = score(question, answer)
             result.right += right
             result.total += total
