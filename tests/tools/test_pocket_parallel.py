@@ -10,6 +10,7 @@ import torch.multiprocessing as mp
 
 from tools.pocket.train.batches import Mixer
 from tools.pocket.train.example import Example
+from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.parallel import Group
 
 
@@ -66,3 +67,29 @@ def test_processes_draw_different_data_and_none_is_left_out() -> None:
     first, second = drawn(0, 2, 12), drawn(1, 2, 12)
     assert not first & second
     assert first | second == alone
+
+
+def _muon(rank: int, meeting: str, out: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.save(muon_steps(Group(rank, 2)), f"{out}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def muon_steps(group: Group) -> list[torch.Tensor]:
+    """Three matrices of two shapes and a stack after two steps on fixed gradients."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(s)) for s in ((4, 6), (4, 6), (6, 4), (3, 4, 6))]
+    optimizer = MuonAdamW([{"params": parameters, "muon": True}], 0.1, group)
+    for _ in range(2):
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape)
+        optimizer.step()
+    return [parameter.detach() for parameter in parameters]
+
+
+def test_processes_that_share_muons_work_move_as_one_alone(tmp_path: Path) -> None:
+    mp.spawn(_muon, (str(tmp_path / "meeting"), str(tmp_path)), nprocs=2)
+    alone = muon_steps(Group())
+    for rank in range(2):
+        for ours, wanted in zip(torch.load(tmp_path / f"{rank}.pt"), alone, strict=True):
+            torch.testing.assert_close(ours, wanted, atol=2e-3, rtol=0)

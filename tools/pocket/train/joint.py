@@ -99,6 +99,7 @@ class JointTraining(TrunkTraining):
 
     previous_weight = 0.1
     fast_balance_steps = 0
+    micro_batches = 1
     mix: JointMix
 
     def __init__(
@@ -188,7 +189,7 @@ class JointTraining(TrunkTraining):
             for modules, scale in ((own, 1.0), ([self.vision], TOWER_RATE))
             for group in parameter_groups(modules)
         ]
-        return MuonAdamW([group for group in groups if group["params"]], rate)
+        return MuonAdamW([group for group in groups if group["params"]], rate, self.group)
 
     def state(self) -> dict[str, Any]:
         return super().state() | {

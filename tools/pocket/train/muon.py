@@ -14,12 +14,15 @@ from typing import Any
 
 import torch
 
+from tools.pocket.train.parallel import Group
+
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 STEPS = 5
 MOMENTUM = 0.95
 BETAS = (0.9, 0.98)
 EPSILON = 1e-8
 RMS = 0.2  # of AdamW's usual update
+ALONE = Group()
 
 
 def orthogonal(x: torch.Tensor) -> torch.Tensor:
@@ -40,8 +43,9 @@ class MuonAdamW(torch.optim.Optimizer):
     """``groups`` are dicts with "params", "weight_decay" and "muon": whether these are matrices
     [rows, columns], or stacks of them [n, rows, columns], for Muon."""
 
-    def __init__(self, groups: Iterable[dict[str, Any]], rate: float) -> None:
+    def __init__(self, groups: Iterable[dict[str, Any]], rate: float, among: Group = ALONE) -> None:
         super().__init__(groups, {"lr": rate, "weight_decay": 0.0, "muon": False})
+        self.among = among
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -67,13 +71,28 @@ class MuonAdamW(torch.optim.Optimizer):
             shapes.setdefault(tuple(p.shape[-2:]), []).append(
                 (p, update.reshape(-1, *p.shape[-2:]))
             )
-        for shape, pairs in shapes.items():
-            stacked = orthogonal(torch.cat([update for _, update in pairs]))
+        stacks = [torch.cat([update for _, update in pairs]) for pairs in shapes.values()]
+        for (shape, pairs), stack in zip(shapes.items(), self._orthogonal(stacks), strict=True):
             scale = RMS * max(shape) ** 0.5
             for (p, _), u in zip(
-                pairs, stacked.split([update.shape[0] for _, update in pairs]), strict=True
+                pairs, stack.split([update.shape[0] for _, update in pairs]), strict=True
             ):
                 p.add_(u.reshape(p.shape).to(p.dtype), alpha=-rate * scale)
+
+    def _orthogonal(self, stacks: list[torch.Tensor]) -> list[torch.Tensor]:
+        """``orthogonal`` of each stack; of several processes, each does its share of matrices."""
+        rank, ranks = self.among.rank, self.among.ranks
+        if ranks == 1:
+            return [orthogonal(stack) for stack in stacks]
+        found = [torch.zeros_like(stack) for stack in stacks]
+        for stack, out in zip(stacks, found, strict=True):
+            own = slice(len(stack) * rank // ranks, len(stack) * (rank + 1) // ranks)
+            if own.start < own.stop:
+                out[own] = orthogonal(stack[own]).to(out.dtype)
+        flat = torch.cat([out.flatten() for out in found])
+        self.among.sum([flat])
+        parts = flat.split([out.numel() for out in found])
+        return [part.view_as(out) for part, out in zip(parts, found, strict=True)]
 
     def _adam(self, parameters: list[torch.Tensor], rate: float) -> None:
         for p in parameters:

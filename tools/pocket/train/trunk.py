@@ -39,6 +39,7 @@ class TrunkTraining:
     previous_weight = 0.2
     fast_balance_steps = 200
     balance_step = BALANCE
+    micro_batches = 2  # of an optimiser step, once lookup is learnt
     group = Group()
 
     def __init__(self, encoder: ChatEncoder, spec: PocketSpec, seed: int = SEED) -> None:
@@ -90,7 +91,7 @@ class TrunkTraining:
         seed = number * self.group.ranks + self.group.rank
         torch.manual_seed(seed)
         generator = torch.Generator().manual_seed(seed)
-        micro = 1 if self.mix.learning_lookup else 2
+        micro = 1 if self.mix.learning_lookup else self.micro_batches
         totals: dict[str, float] = {"items": 0.0}
         for _ in range(micro):
             batch = next(self.batches)
