@@ -10,12 +10,11 @@ import numpy as np
 
 from video.head import Video
 from video.index import MISSING, PacketIndex
-from video.packets import demux, read_index
+from video.packet_hashes import PacketHashes
+from video.packets import read_index
 from video.plan import Run
 from video.probe import AudioTrack
 
-CONTIGUOUS = ("mov", "avi")
-"""Demuxers whose packets are the bytes of the file at their position."""
 REACH = 2
 """Whole seconds of packets around a part of the sound that may bear on it."""
 
@@ -25,7 +24,8 @@ class PartKeys:
 
     A key covers the decoder's configuration, the orientation, the size, the coded packets that the
     part needs and which of their frames it takes; never where in the file or when in the clip they
-    are. Where packets say nothing about time it covers the whole file.
+    are. Where packets say nothing about time it covers the whole file. `pictures` may be called
+    from several threads.
     """
 
     def __init__(self, video: Video, size: tuple[int, int]) -> None:
@@ -34,10 +34,9 @@ class PartKeys:
         with source.open() as container:
             stream = container.streams[video.track.stream]
             self._head = _digest(_configuration(stream), video.orientation, size)
-            self._slices = container.format.name.split(",")[0] in CONTIGUOUS
-        self._packets = self._hashes(video.track.stream, video.index)
+        self._packets = PacketHashes(source, video.track.stream, video.index)
         self._whole = ""
-        self._sound: tuple[str, PacketIndex, list[bytes]] | None = None
+        self._sound: tuple[str, PacketIndex, PacketHashes] | None = None
 
     def pictures(self, runs: list[Run]) -> str:
         """The key of the frames that these runs give."""
@@ -49,7 +48,7 @@ class PartKeys:
             origin = int(timeline.ticks[run.frames[0]])
             fields.append([int(tick) - origin for tick in timeline.ticks[list(run.frames)]])
             fields.append(int(self._video.index.pts[run.first_packet]) - origin)
-            fields.append(self._packets[run.first_packet : run.last_packet + 1])
+            fields.append(self._packets.of(run.first_packet, run.last_packet))
         return _digest(*fields)
 
     def sound(self, track: AudioTrack, start: int, seconds: int) -> str:
@@ -64,7 +63,8 @@ class PartKeys:
         shift = int(index.pts[near[0]]) - origin if len(near) else Fraction(0)
         # The first packet of a track may be trimmed for the encoder's delay.
         first = bool(len(near)) and near[0] == 0
-        return _digest("sound", head, seconds, shift, first, [hashes[n] for n in near])
+        heard = hashes.of(int(near[0]), int(near[-1])) if len(near) else b""
+        return _digest("sound", head, seconds, shift, first, heard)
 
     def sound_end(self, track: AudioTrack) -> float | None:
         """When the track ends on the picture's clock, in seconds; None when packets do not say."""
@@ -74,31 +74,17 @@ class PartKeys:
         last = int((index.pts + index.duration).max())
         return float(last * track.time_base - self._video.timeline.start)
 
-    def _sound_index(self, track: AudioTrack) -> tuple[str, PacketIndex, list[bytes]]:
+    def _sound_index(self, track: AudioTrack) -> tuple[str, PacketIndex, PacketHashes]:
         if self._sound is None:
             index = read_index(self._video.source, track.stream)
             with self._video.source.open() as container:
                 head = _digest(_configuration(container.streams[track.stream]))
-            self._sound = head, index, self._hashes(track.stream, index)
+            self._sound = head, index, PacketHashes(self._video.source, track.stream, index)
         return self._sound
 
     def _file(self) -> str:
         self._whole = self._whole or hashlib.blake2b(self._video.source.data).hexdigest()
         return self._whole
-
-    def _hashes(self, stream: int, index: PacketIndex) -> list[bytes]:
-        source = self._video.source
-        if self._slices and (index.position >= 0).all():
-            data, ends = source.data, index.position + index.size
-            spans = zip(index.position.tolist(), ends.tolist(), strict=True)
-            return [_hash(data[start:end]) for start, end in spans]
-        with source.open() as container:
-            packets = demux(container, container.streams[stream], source)
-            return [_hash(bytes(packet)) for packet in packets]
-
-
-def _hash(data: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _configuration(stream: Any) -> list[object]:

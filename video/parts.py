@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,7 +56,7 @@ def begin_clip(
     audio = need(opened.audio, "sound") if sound and opened.audio is not None else None
     sampling = sample(opened.video.timeline, options)
     if len(sampling.indices) > cut.part_frames:
-        return _plan(opened.video, audio, sampling, size_of, cut)
+        return _plan(opened.video, audio, sampling, size_of, cut, threads)
     return decode_video(opened.video, audio, options, size_of, threads=threads, allocate=allocate)
 
 
@@ -132,17 +133,27 @@ def _open(source: Source, token: str) -> _Opened:
 
 
 def _plan(
-    video: Video, audio: AudioTrack | None, sampling: Sampling, size_of: SizeOf | None, cut: Cut
+    video: Video,
+    audio: AudioTrack | None,
+    sampling: Sampling,
+    size_of: SizeOf | None,
+    cut: Cut,
+    threads: int,
 ) -> LongClip:
     total = len(sampling.indices)
     size = frame_size(size_of, total, video.height, video.width, video.source.limits)
     runs = plan_runs(video.timeline, np.unique(sampling.indices))
     keys = PartKeys(video, size)
-    parts = []
-    for first, stop in cut_parts(runs, total, cut.part_frames):
+
+    def part(place: tuple[int, int]) -> Part:
+        first, stop = place
         section = _section(sampling, first, stop - first)
         own = plan_runs(video.timeline, np.unique(section.indices))
-        parts.append(Part(first, stop - first, keys.pictures(own)))
+        return Part(first, stop - first, keys.pictures(own))
+
+    # Keys are hashes of most of the file.
+    with ThreadPoolExecutor(threads, "keys") as pool:
+        parts = tuple(pool.map(part, cut_parts(runs, total, cut.part_frames)))
     heard: list[SoundPart] = []
     if audio is not None:
         end = float(sampling.times[-1]) + 1 / sampling.sampled_fps
@@ -152,7 +163,7 @@ def _plan(
         size,
         sampling.sampled_fps,
         video.timeline.duration,
-        tuple(parts),
+        parts,
         tuple(heard),
     )
 
