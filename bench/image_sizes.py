@@ -7,8 +7,10 @@ import csv
 import json
 import os
 import random
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
 
 from encoders.vision.packing import Grid
@@ -61,12 +63,20 @@ def token_mix(folder: Path) -> Counter[int]:
 
 
 def draw_grids(mix: Mapping[int, float], count: int, merge: int, seed: int) -> list[Grid]:
-    """Grids (1, h, w) in patches of `count` images drawn from the mix.
+    """Grids (1, h, w) in patches of `count` images drawn from the mix, in random order.
 
-    Each has about as many merged tokens as drawn, in the ratio drawn for it.
+    One image comes from each of `count` equal shares of the mix, so that small and large ones are
+    as frequent in a short sample as in the mix. Each has about as many merged tokens as drawn, in
+    the ratio drawn for it.
     """
     rng = random.Random(seed)
-    tokens = rng.choices(list(mix), weights=list(mix.values()), k=count)
+    sizes = sorted(mix)
+    below = list(accumulate(mix[size] for size in sizes))
+    tokens = []
+    for index in range(count):
+        place = (index + rng.random()) / count * below[-1]
+        tokens.append(sizes[min(bisect_right(below, place), len(sizes) - 1)])
+    rng.shuffle(tokens)
     grids = []
     for number in tokens:
         height = max(1, round((number / rng.choice(RATIOS)) ** 0.5))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from bench.benchmarks.packing import cut
 from bench.image_sizes import draw_grids, mix_folder, token_mix
+from bench.packing import Limits, cut, cut_by_class, padding
+from encoders.vision.packing import Grid
 
 
 def write(
@@ -50,10 +52,34 @@ def test_grids_have_about_the_drawn_tokens() -> None:
     assert all(h % 2 == w % 2 == 0 for _, h, w in grids)
 
 
-def test_batches_keep_both_limits_and_the_order() -> None:
+def test_a_short_sample_has_the_shares_of_the_mix() -> None:
+    grids = draw_grids({6: 1.0, 300: 1.0, 1200: 2.0}, 16, merge=2, seed=3)
+    tokens = sorted(t * h * w // 4 for t, h, w in grids)
+    assert [sum(low <= n < high for n in tokens) for low, high in PARTS] == [4, 4, 8]
+
+
+PARTS = ((0, 50), (50, 700), (700, 2000))
+
+
+@pytest.mark.parametrize("make", [cut, cut_by_class])
+def test_batches_keep_both_limits_and_every_image(
+    make: Callable[[Sequence[Grid], Limits], list[list[Grid]]],
+) -> None:
     grids = draw_grids({6: 1.0, 300: 1.0, 1200: 1.0}, 50, merge=2, seed=1)
-    batches = cut(grids, 8, 6_000)
-    assert [grid for batch in batches for grid in batch] == grids
+    batches = make(grids, Limits(8, 6_000))
+    assert sorted(grid for batch in batches for grid in batch) == sorted(grids)
     for batch in batches:
         assert len(batch) <= 8
         assert sum(t * h * w for t, h, w in batch) <= 6_000 or len(batch) == 1
+
+
+def test_order_of_arrival_is_kept_and_classes_pad_less() -> None:
+    grids = draw_grids({6: 1.0, 300: 1.0, 1200: 1.0}, 50, merge=2, seed=1)
+    limits = Limits(8, 6_000)
+    batches = cut(grids, limits)
+    assert [grid for batch in batches for grid in batch] == grids
+    assert padding(batches) > padding(cut_by_class(grids, limits)) >= 1
+
+
+def test_padding_counts_up_to_the_largest_of_each_batch() -> None:
+    assert padding([[(1, 2, 2), (1, 4, 4)], [(1, 2, 2)]]) == 36 / 24
