@@ -134,12 +134,8 @@ async def test_the_proxy_stops_reading_above_the_bound() -> None:  # case 17
     assert taken == 11
 
 
-async def test_the_proxy_passes_ordinary_bodies_and_the_end_of_the_connection() -> None:
-    messages = [
-        {"type": "http.request", "body": b"x" * 900, "more_body": True},
-        {"type": "http.request", "body": b"x" * 100, "more_body": False},
-        {"type": "http.disconnect"},
-    ]
+async def through_the_proxy(messages: list[dict[str, Any]], count: int) -> list[Any]:
+    """The first `count` messages behind the bound."""
     inbox = iter(messages)
     seen: list[Any] = []
 
@@ -147,10 +143,33 @@ async def test_the_proxy_passes_ordinary_bodies_and_the_end_of_the_connection() 
         return next(inbox)
 
     async def reads(scope: Any, receive: Any, send: Any) -> None:
-        seen.extend([await receive() for _ in range(3)])
+        seen.extend([await receive() for _ in range(count)])
 
-    await BodyBound(reads, max_bytes=1000)({"type": "http"}, receive, None)
-    assert seen == messages
+    await BodyBound(reads, max_bytes=4 << 20)({"type": "http"}, receive, None)
+    return seen
+
+
+def piece(data: bytes, more: bool) -> dict[str, Any]:
+    return {"type": "http.request", "body": data, "more_body": more}
+
+
+async def test_the_proxy_joins_the_pieces_of_a_body() -> None:
+    end = {"type": "http.disconnect"}
+    seen = await through_the_proxy(
+        [piece(b"ab", True), piece(b"cd", True), piece(b"", False), end], 2
+    )
+    assert seen == [piece(b"abcd", False), end]
+
+
+async def test_the_proxy_hands_a_large_body_on_while_it_comes() -> None:
+    large = b"x" * (1 << 20)
+    seen = await through_the_proxy([piece(large, True), piece(b"y", True), piece(b"z", False)], 2)
+    assert seen == [piece(large + b"y", True), piece(b"z", False)]
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_seen_at_once() -> None:
+    end = {"type": "http.disconnect"}
+    assert await through_the_proxy([piece(b"ab", True), end], 1) == [end]
 
 
 def test_the_proxys_bound_comes_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
