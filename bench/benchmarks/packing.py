@@ -106,11 +106,15 @@ def _timer(model: VisionModel) -> Callable[[Sequence[Grid]], float]:
 def _counts(grids: Sequence[Grid], settings: Settings) -> dict[str, Figure | float]:
     """Images per batch, and patches with padding over those without, at several limits."""
     gpu = load_settings(GPU)
-    named = {"default": ImageEncoderOptions(), "configured": settings.images, "gpu": gpu.images}
+    named = {
+        "default": Limits.of(ImageEncoderOptions()),
+        "configured": Limits.of(settings.images),
+        "gpu": Limits.of(gpu.images),
+    }
     found: dict[str, Figure | float] = {}
-    for name, section in named.items():
+    for name, limits in named.items():
         for order, make in (("arrival", cut), ("by_class", cut_by_class)):
-            batches = make(grids, Limits.of(section))
+            batches = make(grids, limits)
             found[f"{name}_{order}_images_per_batch"] = len(grids) / len(batches)
             found[f"{name}_{order}_padded_patches"] = padding(batches)
     return found
