@@ -8,6 +8,7 @@ from app.fetch import Fetcher
 from app.gateway import Gateway
 from app.item_options import OptionRules
 from app.media import MediaEncoder
+from app.media_budget import MediaBudget
 from app.pipeline import Pipeline
 from app.settings import Settings
 from app.stages import Stages
@@ -23,9 +24,10 @@ def make_gateway(
 ) -> Gateway:
     """The gateway over any stages; `store` as in `MediaEncoder`."""
     gateway, processor = settings.gateway, model.get("processor_config") or {}
+    budget = MediaBudget(gateway.held_media_bytes)
     media = MediaEncoder(
         stages,
-        Fetcher(settings.fetch),
+        Fetcher(settings.fetch, budget=budget),
         OptionRules.of(settings, model),
         identity,
         interleave=int(processor.get("video_audio_interleave_length") or 0),
@@ -33,6 +35,7 @@ def make_gateway(
         timeout_s=gateway.media_timeout_s,
         store=store,
         parts_in_work=settings.video.parts_in_work,
+        budget=budget,
     )
     pipeline = Pipeline(
         stages,

@@ -16,6 +16,7 @@ import httpx
 
 from app.addresses import Guard, Refused, Resolver, parse_url
 from app.errors import megabytes
+from app.media_budget import BudgetFull, MediaBudget
 from app.settings.gateway import FetchSettings
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -25,7 +26,8 @@ _HEADERS = {"user-agent": "omniserve", "accept": "*/*", "accept-encoding": "iden
 class FetchError(Exception):
     """A remote item that cannot be used. `reason` never holds the URL; `status` is for the client.
 
-    400: the URL, the server or the network is at fault; 413: too many bytes.
+    400: the URL, the server or the network is at fault; 413: too many bytes; 503: too many bytes
+    beside those of other requests.
     """
 
     def __init__(self, reason: str, status: int = 400) -> None:
@@ -35,10 +37,19 @@ class FetchError(Exception):
 
 
 class Fetcher:
-    """Downloads media within the limits of the settings."""
+    """Downloads media within the limits of the settings.
 
-    def __init__(self, settings: FetchSettings, resolve: Resolver | None = None) -> None:
+    `budget`: counts what has arrived of downloads in progress; who asked counts what is done.
+    """
+
+    def __init__(
+        self,
+        settings: FetchSettings,
+        resolve: Resolver | None = None,
+        budget: MediaBudget | None = None,
+    ) -> None:
         self._settings = settings
+        self._budget = budget or MediaBudget()
         self._guard = Guard(settings, resolve)
         self._tls: ssl.SSLContext | None = None
 
@@ -61,7 +72,7 @@ class Fetcher:
         for _ in range(self._settings.max_redirects + 1):
             async with self._open(url) as response:
                 if response.status_code not in _REDIRECTS:
-                    return await _read(response, max_bytes)
+                    return await self._read(response, max_bytes)
                 target = response.headers.get("location")
             if not target:
                 raise FetchError("the server redirects to nowhere")
@@ -102,14 +113,34 @@ class Fetcher:
             },
         )
 
+    async def _read(self, response: httpx.Response, max_bytes: int) -> bytes:
+        """The body of a final answer, counted while it arrives."""
+        _check_head(response, max_bytes)
+        data = bytearray()
+        taken = 0
+        try:
+            async for chunk in response.aiter_raw():
+                self._budget.take(len(chunk))
+                taken += len(chunk)
+                data += chunk
+                if len(data) > max_bytes:
+                    raise _too_large(max_bytes)
+        except BudgetFull:
+            raise FetchError("the server holds as much media as it may; try later", 503) from None
+        finally:
+            self._budget.give(taken)
+        if not data:
+            raise FetchError("the server sent an empty body")
+        return bytes(data)
+
     def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:
             self._tls = httpx.create_ssl_context(trust_env=False)
         return self._tls
 
 
-async def _read(response: httpx.Response, max_bytes: int) -> bytes:
-    """The body of a final answer, counted while it arrives."""
+def _check_head(response: httpx.Response, max_bytes: int) -> None:
+    """Whether the body of a final answer is worth reading. Raises `FetchError`."""
     if response.status_code != 200:
         raise FetchError(f"the server answered with status {response.status_code}")
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -118,14 +149,6 @@ async def _read(response: httpx.Response, max_bytes: int) -> bytes:
     length = response.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
         raise _too_large(max_bytes)
-    data = bytearray()
-    async for chunk in response.aiter_raw():
-        data += chunk
-        if len(data) > max_bytes:
-            raise _too_large(max_bytes)
-    if not data:
-        raise FetchError("the server sent an empty body")
-    return bytes(data)
 
 
 def _too_large(max_bytes: int) -> FetchError:

@@ -16,6 +16,9 @@ from video.sequence import pack_sequence
 # to a thread and back takes longer than the decoding.
 _IN_PLACE = 1 << 20
 
+# Room for media comes back as other requests end.
+_RETRY_S = 5.0
+
 # Pictures of one clip that are fetched or decoded at once.
 _AT_ONCE = 8
 
@@ -48,11 +51,13 @@ async def read_item(item: MediaItem, fetcher: Fetches, max_bytes: int) -> bytes:
             f"{item.where}: {failure.reason}", code="invalid_media", param=item.where
         ) from None
     except FetchError as failure:
+        codes = {413: "media_too_large", 503: "overloaded"}
         raise ApiError(
             failure.status,
             f"{item.where}: {failure.reason}",
-            code="media_too_large" if failure.status == 413 else "invalid_media",
+            code=codes.get(failure.status, "invalid_media"),
             param=item.where,
+            retry_after=_RETRY_S if failure.status == 503 else None,
         ) from None
 
 

@@ -19,6 +19,7 @@ from app.clips import ClipEncoder, Lookup
 from app.errors import ApiError, bad_request
 from app.inline import Fetches, read_item
 from app.item_options import ItemOptions, OptionRules
+from app.media_budget import MediaBudget
 from app.progress import Board, Progress
 from app.retry import first_failure, twice
 from app.stages import BadMedia, RowsGone, StageError, Stages
@@ -38,12 +39,13 @@ _HASH_IN_PLACE = 1 << 18
 
 @dataclass
 class _Work:
-    """What one request has begun: downloads by source, encodes by digest."""
+    """What one request has begun: downloads by source, encodes by digest. `held`: its bytes."""
 
     group: asyncio.TaskGroup
     progress: Progress | None
     reads: dict[tuple[str, str, tuple[str, ...]], asyncio.Task[bytes]] = field(default_factory=dict)
     encodes: dict[str, asyncio.Task[Embedding]] = field(default_factory=dict)
+    held: int = 0
 
 
 class MediaEncoder:
@@ -52,7 +54,8 @@ class MediaEncoder:
     `identity` names the checkpoint and how it is run: it is part of every digest, so that two
     models never share an embedding. `interleave` is the family's rule for a clip's sound, see
     `encoders.video_layout`. `store`: the node's store; None = every item is encoded.
-    `parts_in_work`: parts of one long clip that are decoded or encoded at once.
+    `parts_in_work`: parts of one long clip that are decoded or encoded at once. `budget` counts the
+    bytes of all requests.
     """
 
     def __init__(
@@ -67,12 +70,14 @@ class MediaEncoder:
         timeout_s: float,
         store: StoreOptions | None = None,
         parts_in_work: int = 4,
+        budget: MediaBudget | None = None,
     ) -> None:
         self._stages = stages
         self._fetcher = fetcher
         self._rules = rules
         self._identity = identity
         self._max_item_bytes = max_item_bytes
+        self._budget = budget or MediaBudget()
         self._timeout_s = timeout_s
         self._reader = RowsReader(store)
         self._flights: SingleFlight[Embedding] = SingleFlight(BadMedia)
@@ -104,6 +109,7 @@ class MediaEncoder:
             return []
         self._watch.start()
         find = self._value if by_value else self._item
+        work: _Work | None = None
         try:
             async with asyncio.timeout(self._timeout_s), asyncio.TaskGroup() as group:
                 work = _Work(group, progress)
@@ -116,6 +122,9 @@ class MediaEncoder:
                 f"the media of the request took longer than {self._timeout_s:g} seconds",
                 code="timeout",
             ) from None
+        finally:
+            if work is not None:
+                self._budget.give(work.held)
         return [task.result() for task in tasks]
 
     async def _item(self, item: MediaItem, work: _Work) -> Embedding:
@@ -132,9 +141,14 @@ class MediaEncoder:
     async def _read(self, item: MediaItem, work: _Work) -> bytes:
         key = (item.encoding, item.source, item.pictures)
         if key not in work.reads:
-            read = read_item(item, self._fetcher, self._max_item_bytes)
-            work.reads[key] = work.group.create_task(read)
+            work.reads[key] = work.group.create_task(self._fetch(item, work))
         return await work.reads[key]
+
+    async def _fetch(self, item: MediaItem, work: _Work) -> bytes:
+        data = await read_item(item, self._fetcher, self._max_item_bytes)
+        self._budget.keep(len(data))
+        work.held += len(data)
+        return data
 
     async def _digest(self, kind: str, data: bytes, options: Mapping[str, Any]) -> str:
         if len(data) <= _HASH_IN_PLACE:
@@ -226,6 +240,7 @@ class MediaEncoder:
             logger.info("a clip was not adopted: %s", failure)
 
     def report(self) -> dict[str, Any]:
-        """Encodes in flight, leases and the store's counters, as plain data."""
+        """Bytes held, encodes in flight, leases and the store's counters, as plain data."""
         flights = {"single_flight": self._flights.report()}
-        return {**flights, **self._reader.report(), "violations": self._watch.violations}
+        own = {"held_media_bytes": self._budget.held, "violations": self._watch.violations}
+        return {**flights, **self._reader.report(), **own}

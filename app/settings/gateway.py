@@ -36,6 +36,13 @@ class GatewaySettings(Scaling):
         le=16 * GIB,
         description="Bytes of one media item, after base64 or download",
     )
+    held_media_bytes: int = Field(
+        default=1 * GIB,
+        ge=1,
+        le=1024 * GIB,
+        description="Bytes of media that all requests of one gateway replica hold together; a "
+        "download that would exceed it is refused with 503 and Retry-After",
+    )
     max_concurrent_requests: int = Field(
         default=64,
         ge=1,

@@ -37,6 +37,11 @@ class Settings(Section):
                 f"gateway.max_concurrent_requests ({gateway.max_concurrent_requests}), so that "
                 "refusals and health checks are still answered"
             )
+        if gateway.held_media_bytes < gateway.max_media_bytes:
+            raise ValueError(
+                f"gateway.held_media_bytes is {gateway.held_media_bytes}; it must be at least "
+                f"gateway.max_media_bytes ({gateway.max_media_bytes})"
+            )
         if local.num_cpus is not None and self.reserved_cpus() > local.num_cpus:
             raise ValueError(
                 f"local.num_cpus is {local.num_cpus}; the deployments reserve "

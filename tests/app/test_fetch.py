@@ -12,6 +12,7 @@ import pytest
 
 from app.addresses import Guard, Refused, is_public, parse_url
 from app.fetch import Fetcher, FetchError
+from app.media_budget import MediaBudget
 from app.settings.gateway import FetchSettings
 
 Write = Callable[[bytes], Awaitable[None]]
@@ -75,12 +76,12 @@ async def anywhere(host: str, port: int) -> list[str]:
     return [str(entry[4][0]) for entry in await loop.getaddrinfo(host, port)]
 
 
-def fetcher(server: Server, **changes: Any) -> Fetcher:
+def fetcher(server: Server, budget: MediaBudget | None = None, **changes: Any) -> Fetcher:
     options: dict[str, Any] = {
         "private_hosts": [f"127.0.0.1:{server.port}", f"local.example:{server.port}"],
         "timeout_s": 5.0,
     }
-    return Fetcher(FetchSettings(**{**options, **changes}), anywhere)
+    return Fetcher(FetchSettings(**{**options, **changes}), anywhere, budget)
 
 
 async def failure(fetch: Fetcher, url: str, max_bytes: int = 1000) -> FetchError:
