@@ -83,6 +83,7 @@ class Pipeline:
         stages = {
             "image encoder": self._stages.images,
             "audio encoder": self._stages.audio,
+            "video decoder": self._stages.video,
             "language model": self._stages.llm,
         }
         answers = await asyncio.gather(*(_stats(stage) for stage in stages.values()))

@@ -49,6 +49,11 @@ class VideoDecoder:
         await self._pool.ready()
         return True
 
+    async def stats(self) -> dict[str, Any]:
+        """Work in progress, counters (`WorkerPool.report`), and files held for their parts."""
+        files = {"held_files": len(self._files), "held_bytes": self._files.size}
+        return {**self._pool.report(), **files}
+
     async def decode_clip(
         self, data: bytes, sampling: Mapping[str, object] | None = None, sound: bool = True
     ) -> Clip:

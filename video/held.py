@@ -25,6 +25,11 @@ class HeldFiles:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(held.size for held, _ in self._held.values())
+
     def __contains__(self, token: str) -> bool:
         return token in self._held
 

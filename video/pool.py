@@ -149,6 +149,8 @@ class WorkerPool:
     def __init__(self, workers: int, waiting: int) -> None:
         self._limit = workers + waiting
         self._pending = 0
+        self._jobs = 0
+        self._deaths = 0
         self._lock = threading.Lock()
         self._closed = False
         self._threads = ThreadPoolExecutor(workers, "video-worker")
@@ -186,6 +188,7 @@ class WorkerPool:
             if self._pending >= self._limit:
                 raise DecoderBusy(f"{self._pending} files are being decoded or wait already")
             self._pending += 1
+            self._jobs += 1
         cancelled = threading.Event()
         future = self._threads.submit(self._run, job, data, cancelled, account or Account())
         future.add_done_callback(self._done)
@@ -218,12 +221,24 @@ class WorkerPool:
                         return worker.run(replace(job, spent=spent), data, cancelled)
                 except _Died:
                     log.warning("a decoder process died on a file of %d bytes", job.size)
+                    with self._lock:
+                        self._deaths += 1
                     worker.kill()
             raise MediaError("the file crashes the decoder")
         finally:
             if not worker.alive() and not self._closed:
                 worker.launch()  # gets ready while nobody waits for it
             self._idle.put(worker)
+
+    def report(self) -> dict[str, int]:
+        """Jobs that run or wait, and since the start: jobs taken, processes that died in one."""
+        with self._lock:
+            return {
+                "processes": len(self.workers),
+                "pending_jobs": self._pending,
+                "jobs": self._jobs,
+                "deaths": self._deaths,
+            }
 
     def close(self) -> None:
         """Kills every process; jobs under way fail with DecoderCrashed."""

@@ -192,4 +192,6 @@ async def test_statistics_of_every_stage(options: StoreOptions) -> None:
     assert stats["gateway"]["violations"] == 0
     assert stats["image encoder"] == {"running": 0, "batch_sizes": {"1": 2}}
     assert stats["audio encoder"] is None
-    assert set(stats) == {"gateway", "image encoder", "audio encoder", "language model"}
+    assert stats["video decoder"] == {"running": 0, "batch_sizes": {"1": 2}}
+    stages = {"image encoder", "audio encoder", "video decoder", "language model"}
+    assert set(stats) == {"gateway", *stages}
