@@ -85,9 +85,12 @@ def engine_arguments(settings: dict[str, Any]) -> dict[str, Any]:
     if settings["window_counts_self"]:
         window = _model_config(settings)["sliding_window"] - 1
         overrides |= {"sliding_window": window, "sliding_window_size": window}
-    if settings["device"] == "cpu" and mtp["enabled"] and not mtp.get("adaptive", True):
+    if settings["device"] == "cpu":
         # The model's configuration is what reaches our code in the scheduler process.
-        overrides["mtp_adaptive"] = False
+        if mtp["enabled"] and not mtp.get("adaptive", True):
+            overrides["mtp_adaptive"] = False
+        if settings.get("decoder_threads") is not None:
+            overrides["decoder_threads"] = settings["decoder_threads"]
     if overrides:
         arguments["json_model_override_args"] = json.dumps(overrides)
     return arguments | settings["extra_engine_args"]

@@ -159,6 +159,12 @@ class LlmSettings(Scaling):
         description="Whether the checkpoint's sliding window counts the query's own key (128 keys "
         "in all) or not (129); implementations of the family disagree, see llm/arguments.py",
     )
+    decoder_threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=256,
+        description="Threads of the CPU decoder; null = a thread for each core",
+    )
     mtp: MtpSettings = Field(default=MtpSettings(), description="Multi-token prediction")
     queue: QueueSettings = Field(default=QueueSettings(), description="Order of waiting requests")
     router: RouterSettings = Field(default=RouterSettings(), description="How chats find a replica")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from llm.cpu.decoder import NativeDecoder, Unsupported
@@ -17,7 +18,8 @@ def attach_decoder(model: Any) -> bool:
 
     That is the case for other classes than ours, without a built kernel, for what the kernel
     cannot do, and when the model's configuration says ``"decoder_kernel": false`` (an entry of
-    SGLang's ``json_model_override_args``, to compare the two).
+    SGLang's ``json_model_override_args``, to compare the two). Its ``"decoder_threads"`` is the
+    number of threads; without it there is one for each core that this process may use.
     """
     from llm.models.mimo_v2 import MiMoV2ForCausalLM
     from llm.models.mimo_v2_mtp import MiMoV2MTP
@@ -29,6 +31,8 @@ def attach_decoder(model: Any) -> bool:
     native = kernel()
     if native is None:
         return False
+    threads = getattr(model.config, "decoder_threads", None)
+    native.use_threads(threads or len(os.sched_getaffinity(0)))
     dtype = model.lm_head.weight.dtype
     try:
         if isinstance(model, MiMoV2MTP):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 _SOURCES = Path(__file__).parent / "kernels"
 _FLAGS = (
-    *("-O3", "-std=c++17", "-shared", "-fPIC", "-Wno-psabi"),
+    *("-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", "-Wno-psabi"),
     *("-fno-math-errno", "-fno-trapping-math"),
 )
 

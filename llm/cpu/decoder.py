@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from llm.cpu.native import (
+    MAX_KEY_HEADS,
     MAX_SHARING,
     MAX_WIDTH,
     Batch,
@@ -158,6 +159,8 @@ def _check(layer: Any, dtype: torch.dtype) -> None:
         raise Unsupported("tensor parallelism")
     if max(attention.head_dim, attention.v_head_dim) > MAX_WIDTH:
         raise Unsupported(f"heads wider than {MAX_WIDTH}")
+    if attention.num_kv_heads > MAX_KEY_HEADS:
+        raise Unsupported(f"more than {MAX_KEY_HEADS} key heads")
     if attention.num_heads > MAX_SHARING * attention.num_kv_heads:
         raise Unsupported(f"more than {MAX_SHARING} query heads per key head")
     if attention.qkv_proj.bias is not None or not attention.rotary_emb.is_neox_style:

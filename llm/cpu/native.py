@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 PANEL = 32
 MAX_WIDTH = 256
 MAX_SHARING = 64
+MAX_KEY_HEADS = 32
 
 _pointer, _int, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
@@ -100,6 +101,8 @@ class Kernel:
         self.greedy_step = self._library.omni_greedy_step
         self.greedy_step.argtypes = (ctypes.POINTER(Step), ctypes.POINTER(Batch))
         self.greedy_step.restype = None
+        self._threads = self._library.omni_threads
+        self._threads.argtypes, self._threads.restype = (_int,), None
         self._linear = self._library.omni_linear
         self._linear.argtypes = (_pointer, _int, _int, _pointer, _int, _int, _pointer)
         self._linear.restype = None
@@ -113,6 +116,12 @@ class Kernel:
             ours = ours * 1000 + ctypes.sizeof(struct)
         if layout() != ours:
             raise RuntimeError(f"{path} was built for other structs: {layout()}, not {ours}")
+
+    def use_threads(self, count: int) -> None:
+        """How many threads later calls of this process may use. Raises ValueError below 1."""
+        if count < 1:
+            raise ValueError(f"the decoder needs a thread, not {count}")
+        self._threads(count)
 
     def linear(self, x: torch.Tensor, packed: torch.Tensor, columns: int) -> torch.Tensor:
         """x [T, K] float32 times packed weights -> [T, columns] float32."""

@@ -90,6 +90,38 @@ def test_a_row_does_not_depend_on_its_batch(dtype: torch.dtype, cache: torch.dty
         assert torch.equal(results[0], other)
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("extend", [20, 1, 75, 44]), ("verify", [4, 4, 4, 4]), ("verify", [4, 4, 4, 4])],
+        [("extend", [99])],
+        [("extend", [3, 90, 2]), ("extend", [30, 2, 40])],
+    ],
+)
+def test_a_row_does_not_depend_on_the_threads(steps: list[tuple[str, list[int]]]) -> None:
+    """Bit for bit, with parts that end where a request ends and parts that cut one."""
+    generator = torch.Generator().manual_seed(4)
+    inputs = [torch.randn(sum(counts), HIDDEN, generator=generator) for _, counts in steps]
+    results = []
+    try:
+        for threads in (1, 2, 3, 7):
+            native().use_threads(threads)
+            layers, norm = model(5)
+            pools = Pools(layers, torch.float32, 7)
+            decoder = NativeDecoder(native(), layers, norm, torch.float32)
+            at = [0] * len(steps[0][1])
+            outs = []
+            for (mode, counts), x in zip(steps, inputs, strict=True):
+                batch = make_batch(mode, pools, list(range(len(at))), at, counts)
+                outs.append(decoder.forward(x, batch, pools)[0])
+                at = [a + n for a, n in zip(at, counts, strict=True)]
+            results.append(torch.cat(outs))
+    finally:
+        native().use_threads(1)
+    for other in results[1:]:
+        assert torch.equal(results[0], other)
+
+
 def test_both_instruction_sets_agree() -> None:
     """Where the machine has AVX-512 it also has AVX2, which other machines run."""
     level = best_level()

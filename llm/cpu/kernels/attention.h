@@ -3,10 +3,12 @@
 // Query vectors (rows of a request times the heads that share a key head) are the lanes of a
 // vector, keys are broadcast from the pool where they lie. Keys go in blocks that start at
 // multiples of kKeys positions and each lane sees its own keys in order, so a row's result does
-// not depend on the rows it is computed with.
+// not depend on the rows it is computed with. All key heads of a block are done before the next
+// block: its memory is read once, in order.
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "simd.h"
 
@@ -15,6 +17,7 @@ namespace omni {
 constexpr int kKeys = 64;       // keys per block
 constexpr int kQueries = 64;    // query vectors per block
 constexpr int kMaxWidth = 256;  // of keys and values
+constexpr int kMaxGroups = 32;  // key heads
 constexpr float kLowest = -1e30f;
 
 struct Heads {
@@ -33,13 +36,28 @@ struct Slots {
   }
 };
 
+// The new rows of one request: positions start .. start + rows - 1.
+struct Rows {
+  Slots slot;
+  int64_t start, rows;
+
+  int64_t oldest(int window) const {
+    return window < 0 ? 0 : std::max<int64_t>(0, start - window);
+  }
+  int64_t end() const { return start + rows; }
+};
+
 // Scratch of one call; too large for a stack frame.
 struct AttentionScratch {
-  alignas(64) float q[kMaxWidth * kQueries];       // [key width, lanes]
+  std::vector<float> q, out;                       // [key heads, key or value width, lanes]
   alignas(64) float scores[kKeys * kQueries];      // [keys, lanes]
-  alignas(64) float out[kMaxWidth * kQueries];     // [value width, lanes]
   alignas(64) float keys[kKeys * kMaxWidth];       // widened, for narrow pools
   alignas(64) float values[kKeys * kMaxWidth];
+
+  static float* sized(std::vector<float>& v, int64_t n) {
+    if (int64_t(v.size()) < n) v.resize(n);
+    return v.data();
+  }
 };
 
 inline const float* widened(const float* row, int, float*) { return row; }
@@ -49,11 +67,25 @@ inline const float* widened(const bf16* row, int width, float* into) {
   return into;
 }
 
-// Few rows read far more than they compute: have the lines of a row on their way early.
 template <class Kv>
-inline void prefetch(const Kv* row, int width) {
-  const char* at = reinterpret_cast<const char*>(row);
-  for (size_t byte = 0; byte < width * sizeof(Kv); byte += 64) __builtin_prefetch(at + byte);
+struct Buffers {
+  const Kv *keys, *values;  // [slots, key heads, width]
+};
+
+// Few rows read far more than they compute: have the next block of keys on its way early.
+template <class Kv>
+inline void prefetch(const Heads& h, const Buffers<Kv>& pool, const Rows& of, int64_t from) {
+  const int64_t end = std::min(of.end(), (from / kKeys + 1) * kKeys);
+  const auto row = [](const Kv* start, int64_t width) {
+    const char* at = reinterpret_cast<const char*>(start);
+    for (size_t byte = 0; byte < width * sizeof(Kv); byte += 64) __builtin_prefetch(at + byte, 0, 2);
+  };
+  for (; from < end; ++from) {
+    const int64_t slot = of.slot(from), k_width = h.kv_heads * h.key_width;
+    const int64_t v_width = h.kv_heads * h.value_width;
+    row(pool.keys + slot * k_width, k_width);
+    row(pool.values + slot * v_width, v_width);
+  }
 }
 
 // N lanes per vector, V vectors; R keys (or value columns) at a time.
@@ -101,11 +133,12 @@ struct Block {
 
   // One block of keys at positions first .. first + count - 1 into the running softmax.
   static void keys(const float* const* k, const float* const* v_rows, int count, int first,
-                   const Heads& h, const int32_t* position, AttentionScratch& s, F* top, F* mass) {
+                   const Heads& h, const int32_t* position, const float* q, float* out,
+                   float* scores, F* top, F* mass) {
     int j = 0;
     for (; j + kRows <= count; j += kRows)
-      score<kRows>(k + j, s.q, h.key_width, s.scores + j * kWide);
-    for (; j < count; ++j) score<1>(k + j, s.q, h.key_width, s.scores + j * kWide);
+      score<kRows>(k + j, q, h.key_width, scores + j * kWide);
+    for (; j < count; ++j) score<1>(k + j, q, h.key_width, scores + j * kWide);
 
     const F lowest = F{} + kLowest, zero = F{};
     for (int v = 0; v < V; ++v) {
@@ -114,7 +147,7 @@ struct Block {
       oldest = h.window < 0 ? I{} : at - h.window;
       F highest = top[v];
       for (int i = 0; i < count; ++i) {
-        float* cell = s.scores + i * kWide + v * N;
+        float* cell = scores + i * kWide + v * N;
         const I key = I{} + (first + i);
         const F value = (key <= at) & (key >= oldest) ? load<F>(cell) : lowest;
         store(cell, value);
@@ -123,7 +156,7 @@ struct Block {
       const F shrink = exp<N>(top[v] - highest);
       F sum = mass[v] * shrink;
       for (int i = 0; i < count; ++i) {
-        float* cell = s.scores + i * kWide + v * N;
+        float* cell = scores + i * kWide + v * N;
         const F value = load<F>(cell);
         const F weight = value == lowest ? zero : exp<N>(value - highest);
         store(cell, weight);
@@ -132,92 +165,99 @@ struct Block {
       top[v] = highest;
       mass[v] = sum;
       for (int c = 0; c < h.value_width; ++c) {
-        float* cell = s.out + c * kWide + v * N;
+        float* cell = out + c * kWide + v * N;
         store(cell, load<F>(cell) * shrink);
       }
     }
     int c = 0;
     for (; c + kRows <= h.value_width; c += kRows)
-      gather<kRows>(v_rows, c, s.scores, count, s.out);
-    for (; c < h.value_width; ++c) gather<1>(v_rows, c, s.scores, count, s.out);
+      gather<kRows>(v_rows, c, scores, count, out);
+    for (; c < h.value_width; ++c) gather<1>(v_rows, c, scores, count, out);
   }
 
-  // ``rows`` rows of one request from position ``start`` on, for key head ``group``.
+  // A block of rows for every key head; ``q`` and ``out`` start at its first row.
   template <class Kv>
-  static void run(const Heads& h, int group, int64_t start, int rows, const float* q, int64_t ldq,
-                  const Kv* k_pool, const Kv* v_pool, Slots slot, float* out, int64_t ldo,
+  static void run(const Heads& h, const Rows& of, const float* q, int64_t ldq,
+                  const Buffers<Kv>& pool, float* out, int64_t ldo, const Rows* next,
                   AttentionScratch& s) {
-    const int sharing = h.heads / h.kv_heads, used = rows * sharing;
+    const int sharing = h.heads / h.kv_heads, used = int(of.rows) * sharing;
+    const int q_size = h.key_width * kWide, out_size = h.value_width * kWide;
+    float* queries = s.sized(s.q, h.kv_heads * q_size);
+    float* sums = s.sized(s.out, h.kv_heads * out_size);
+    F top[kMaxGroups][V], mass[kMaxGroups][V];
     int32_t position[kQueries];
-    alignas(64) float sink[kQueries];
-    for (int i = 0; i < kWide; ++i) {
-      const int row = std::min(i, used - 1) / sharing, head = group * sharing + i % sharing;
-      position[i] = int32_t(start) + row;
-      sink[i] = h.sinks ? h.sinks[head] : kLowest;
-      const float* from = q + row * ldq + head * h.key_width;
-      for (int d = 0; d < h.key_width; ++d) s.q[d * kWide + i] = from[d] * h.scale;
+    for (int group = 0; group < h.kv_heads; ++group) {
+      alignas(64) float sink[kQueries];
+      for (int i = 0; i < kWide; ++i) {
+        const int row = std::min(i, used - 1) / sharing, head = group * sharing + i % sharing;
+        position[i] = int32_t(of.start) + row;
+        sink[i] = h.sinks ? h.sinks[head] : kLowest;
+        const float* from = q + row * ldq + head * h.key_width;
+        float* to = queries + group * q_size + i;
+        for (int d = 0; d < h.key_width; ++d) to[d * kWide] = from[d] * h.scale;
+      }
+      for (int v = 0; v < V; ++v) {
+        top[group][v] = load<F>(sink + v * N);
+        mass[group][v] = F{} + (h.sinks ? 1.0f : 0.0f);
+      }
     }
-    F top[V], mass[V];
-    for (int v = 0; v < V; ++v) {
-      top[v] = load<F>(sink + v * N);
-      mass[v] = F{} + (h.sinks ? 1.0f : 0.0f);
-    }
-    std::fill(s.out, s.out + h.value_width * kWide, 0.0f);
+    std::fill(sums, sums + h.kv_heads * out_size, 0.0f);
 
-    const int64_t last = start + rows - 1;
-    const int64_t oldest = h.window < 0 ? 0 : std::max<int64_t>(0, start - h.window);
     const float *k_rows[kKeys], *v_rows[kKeys];
-    for (int64_t at = oldest; at <= last;) {
-      const int64_t end = std::min<int64_t>(last + 1, (at / kKeys + 1) * kKeys);
+    for (int64_t at = of.oldest(h.window); at < of.end();) {
+      const int64_t end = std::min(of.end(), (at / kKeys + 1) * kKeys);
       const int count = int(end - at);
       int64_t lies[kKeys];
-      for (int i = 0; i < count; ++i) {
-        lies[i] = slot(at + i) * h.kv_heads + group;
-        prefetch(k_pool + lies[i] * h.key_width, h.key_width);
-        prefetch(v_pool + lies[i] * h.value_width, h.value_width);
+      for (int i = 0; i < count; ++i) lies[i] = of.slot(at + i) * h.kv_heads;
+      if (end < of.end())
+        prefetch(h, pool, of, end);
+      else if (next)
+        prefetch(h, pool, *next, next->oldest(h.window));
+      for (int group = 0; group < h.kv_heads; ++group) {
+        for (int i = 0; i < count; ++i) {
+          const int64_t row = lies[i] + group;
+          k_rows[i] = widened(pool.keys + row * h.key_width, h.key_width, s.keys + i * kMaxWidth);
+          v_rows[i] = widened(pool.values + row * h.value_width, h.value_width,
+                              s.values + i * kMaxWidth);
+        }
+        keys(k_rows, v_rows, count, int(at), h, position, queries + group * q_size,
+             sums + group * out_size, s.scores, top[group], mass[group]);
       }
-      for (int i = 0; i < count; ++i) {
-        k_rows[i] = widened(k_pool + lies[i] * h.key_width, h.key_width, s.keys + i * kMaxWidth);
-        v_rows[i] = widened(v_pool + lies[i] * h.value_width, h.value_width, s.values + i * kMaxWidth);
-      }
-      keys(k_rows, v_rows, count, int(at), h, position, s, top, mass);
       at = end;
     }
-    for (int v = 0; v < V; ++v)
-      for (int lane = 0; lane < N && v * N + lane < used; ++lane) {
-        const int i = v * N + lane, head = group * sharing + i % sharing;
-        float* to = out + (i / sharing) * ldo + head * h.value_width;
-        for (int c = 0; c < h.value_width; ++c) to[c] = s.out[c * kWide + i] / mass[v][lane];
+    for (int group = 0; group < h.kv_heads; ++group)
+      for (int i = 0; i < used; ++i) {
+        const float whole = mass[group][i / N][i % N];
+        float* to = out + (i / sharing) * ldo + (group * sharing + i % sharing) * h.value_width;
+        const float* from = sums + group * out_size + i;
+        for (int c = 0; c < h.value_width; ++c) to[c] = from[c * kWide] / whole;
       }
   }
 };
 
-// New rows of one request at positions start .. start + rows - 1; q [rows, ldq], out [rows, ldo].
+// New rows of one request; q [rows, ldq], out [rows, ldo]. ``next``: what is asked for after it.
 template <class Kv>
-inline void attend(const Heads& h, int64_t start, int64_t rows, const float* q, int64_t ldq,
-                   const Kv* k_pool, const Kv* v_pool, Slots slot, float* out, int64_t ldo,
+inline void attend(const Heads& h, const Rows& of, const float* q, int64_t ldq,
+                   const Buffers<Kv>& pool, float* out, int64_t ldo, const Rows* next,
                    AttentionScratch& scratch) {
   const int sharing = h.heads / h.kv_heads;
   const int64_t most = std::max(1, kQueries / sharing);
-  for (int64_t row = 0; row < rows; row += most) {
-    const int block = int(std::min(most, rows - row));
-    const int used = block * sharing;
-    for (int group = 0; group < h.kv_heads; ++group) {
-      auto with = [&](auto shape) {
-        decltype(shape)::run(h, group, start + row, block, q + row * ldq, ldq, k_pool, v_pool, slot,
-                             out + row * ldo, ldo, scratch);
-      };
-      if (used <= 4)
-        with(Block<4, 1>{});
-      else if (used <= 8)
-        with(Block<8, 1>{});
-      else if (used <= 16)
-        with(Block<16, 1>{});
-      else if (used <= 32)
-        with(Block<16, 2>{});
-      else
-        with(Block<16, 4>{});
-    }
+  for (int64_t row = 0; row < of.rows; row += most) {
+    const Rows block{of.slot, of.start + row, std::min(most, of.rows - row)};
+    const int used = int(block.rows) * sharing;
+    auto with = [&](auto shape) {
+      decltype(shape)::run(h, block, q + row * ldq, ldq, pool, out + row * ldo, ldo, next, scratch);
+    };
+    if (used <= 4)
+      with(Block<4, 1>{});
+    else if (used <= 8)
+      with(Block<8, 1>{});
+    else if (used <= 16)
+      with(Block<16, 1>{});
+    else if (used <= 32)
+      with(Block<16, 2>{});
+    else
+      with(Block<16, 4>{});
   }
 }
 

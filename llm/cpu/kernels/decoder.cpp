@@ -1,5 +1,8 @@
 // What Python calls (llm/cpu/native.py).
 
+#include <atomic>
+
+#include "parts.h"
 #include "step.h"
 
 using namespace omni;
@@ -11,9 +14,27 @@ Scratch& scratch() {
   return own;
 }
 
+std::atomic<int64_t> threads{1};
+
+// ``work(part, others)`` for each part of a batch, with this thread's scratch.
+template <class Work>
+void share(const OmniDecoder& model, const OmniBatch& batch, bool whole, Work work) {
+  const Parts cuts = cut(model, batch, threads, whole);
+  const int n = int(cuts.parts.size());
+  Barrier barrier(n);
+  const auto one = [&](int i) { work(cuts.parts[i], cuts.through_requests ? &barrier : nullptr); };
+  if (n > 1)
+    Pool::own().run(n, cuts.through_requests, one);
+  else
+    one(0);
+}
+
 }  // namespace
 
 extern "C" {
+
+// Threads that later calls may use, the calling one included.
+void omni_threads(int64_t count) { threads = count; }
 
 // Sizes of the structs above, so that a caller with another layout is refused.
 int64_t omni_layout() {
@@ -25,12 +46,18 @@ int64_t omni_layout() {
 }
 
 void omni_forward(const OmniDecoder* model, const OmniBatch* batch) {
-  run(*model, *batch, scratch());
+  if (threads == 1) return run(*model, *batch, scratch());
+  share(*model, *batch, false, [&](const Part& part, Barrier* others) {
+    run(*model, part.batch, scratch(), others);
+  });
 }
 
 // The batch's residual and out are scratch of [rows, hidden]; its rows are rows_each per request.
 void omni_greedy_step(const OmniStep* step, const OmniBatch* batch) {
-  Step{*step, *batch, scratch()}();
+  if (threads == 1) return Step{*step, *batch, scratch()}();
+  share(*step->target, *batch, true, [&](const Part& part, Barrier*) {
+    Step{part_of(*step, part.first_request, batch->rows_each), part.batch, scratch()}();
+  });
 }
 
 // out [rows, n] = x [rows, k] times packed weights.

@@ -8,6 +8,7 @@
 
 #include "attention.h"
 #include "gemm.h"
+#include "threads.h"
 
 extern "C" {
 
@@ -40,10 +41,14 @@ struct OmniBatch {
 
 namespace omni {
 
+inline int64_t count_of(const OmniBatch& batch, int64_t request) {
+  return batch.row_counts ? batch.row_counts[request] : batch.rows_each;
+}
+
 struct Scratch {
   std::vector<float> normed, qkv, attended, inner, scores, share;
   std::vector<float> expert_in, expert_out;
-  std::vector<float> embedded, both, drafted, logits;
+  std::vector<float> embedded, both, drafted, ends, logits;
   std::vector<int32_t> chosen, order, begin;
   std::unique_ptr<AttentionScratch> attention{new AttentionScratch};
 };
@@ -82,10 +87,7 @@ struct Run {
   const OmniDecoder& model;
   const OmniBatch& batch;
   Scratch& s;
-
-  int64_t count(int64_t request) const {
-    return batch.row_counts ? batch.row_counts[request] : batch.rows_each;
-  }
+  Barrier* others;  // that have rows of the same requests; or null
 
   void attention(const OmniLayer& l) {
     const int64_t hidden = model.hidden, rows = batch.rows;
@@ -111,17 +113,22 @@ struct Run {
       for (int64_t i = 0; i < v_width; ++i)
         narrow(v[i] * l.value_scale, values + slot * v_width + i);
     }
+    if (others) others->wait();
     const Heads heads{int(l.heads),       int(l.kv_heads), int(l.key_width),
                       int(l.value_width), int(l.window),   l.scale,
                       l.sinks};
-    int64_t at = 0;
-    for (int64_t r = 0; r < batch.requests; ++r) {
-      const int64_t n = count(r);
+    const Buffers<Kv> pool{keys, values};
+    const auto of = [&](int64_t r) {
       const Slots slots{batch.request_slots + batch.pools[r] * batch.request_stride,
                         windowed ? batch.to_window : nullptr};
-      attend<Kv>(heads, batch.prefix[r] + batch.prefix_offset, n, qkv + at * width, width, keys,
-                 values, slots, out + at * o_width, o_width, *s.attention);
-      at += n;
+      return Rows{slots, batch.prefix[r] + batch.prefix_offset, count_of(batch, r)};
+    };
+    int64_t at = 0;
+    for (int64_t r = 0; r < batch.requests; ++r) {
+      const Rows own = of(r), next = of(std::min(r + 1, batch.requests - 1));
+      attend<Kv>(heads, own, qkv + at * width, width, pool, out + at * o_width, o_width,
+                 r + 1 < batch.requests ? &next : nullptr, *s.attention);
+      at += own.rows;
     }
     linear<true>(out, rows, o_width, static_cast<const W*>(l.o), hidden, o_width, batch.residual,
                  hidden);
@@ -223,16 +230,17 @@ struct Run {
   }
 };
 
-inline void run(const OmniDecoder& model, const OmniBatch& batch, Scratch& s) {
+inline void run(const OmniDecoder& model, const OmniBatch& batch, Scratch& s,
+                Barrier* others = nullptr) {
   if (model.narrow_weights) {
     if (model.narrow_cache)
-      Run<bf16, bf16>{model, batch, s}();
+      Run<bf16, bf16>{model, batch, s, others}();
     else
-      Run<bf16, float>{model, batch, s}();
+      Run<bf16, float>{model, batch, s, others}();
   } else if (model.narrow_cache) {
-    Run<float, bf16>{model, batch, s}();
+    Run<float, bf16>{model, batch, s, others}();
   } else {
-    Run<float, float>{model, batch, s}();
+    Run<float, float>{model, batch, s, others}();
   }
 }
 

@@ -27,9 +27,19 @@ struct OmniStep {
 
 namespace omni {
 
+// The step of the requests from ``first`` on.
+inline OmniStep part_of(OmniStep step, int64_t first, int64_t rows_each) {
+  step.last += first;
+  step.drafted += first * step.draft_count;
+  step.predicted += first * rows_each;
+  step.accepted += first;
+  step.next += first * step.draft_count;
+  return step;
+}
+
 // A decode step of greedy requests: verify the drafted rows, accept, draft anew.
 struct Step {
-  const OmniStep& step;
+  const OmniStep step;
   OmniBatch batch;
   Scratch& s;
 
@@ -44,10 +54,13 @@ struct Step {
     }
   }
 
-  int64_t best_token(const float* hidden) {
-    float* logits = sized(s.logits, step.vocabulary);
-    linear(hidden, 1, step.target->hidden, step.head, step.vocabulary, step.narrow_head, logits);
-    return std::max_element(logits, logits + step.vocabulary) - logits;
+  // The likeliest token after each of ``rows`` hidden states [rows, hidden].
+  void best_tokens(const float* hidden, int64_t rows, int64_t* tokens) {
+    const int64_t n = step.vocabulary;
+    float* logits = sized(s.logits, rows * n);
+    linear(hidden, rows, step.target->hidden, step.head, n, step.narrow_head, logits);
+    for (int64_t t = 0; t < rows; ++t, logits += n)
+      tokens[t] = std::max_element(logits, logits + n) - logits;
   }
 
   void operator()() {
@@ -58,10 +71,7 @@ struct Step {
         ids[r * n + j] = j ? step.drafted[r * step.draft_count + j - 1] : step.last[r];
     embed(ids, batch.residual);
     run(*step.target, batch, s);
-    float* logits = sized(s.logits, batch.rows * step.vocabulary);
-    linear(batch.out, batch.rows, hidden, step.head, step.vocabulary, step.narrow_head, logits);
-    for (int64_t t = 0; t < batch.rows; ++t, logits += step.vocabulary)
-      step.predicted[t] = std::max_element(logits, logits + step.vocabulary) - logits;
+    best_tokens(batch.out, batch.rows, step.predicted);
     for (int64_t r = 0; r < batch.requests; ++r) {
       int64_t& accepted = step.accepted[r];
       for (accepted = 1; accepted < n; ++accepted)
@@ -77,6 +87,8 @@ struct Step {
     const float* states = batch.out;
     float* embedded = sized(s.embedded, batch.rows * hidden);
     float* both = sized(s.both, 2 * batch.rows * hidden);
+    float* ends = sized(s.ends, batch.requests * hidden);
+    std::vector<int64_t> tokens(batch.requests);
     batch.out = sized(s.drafted, batch.rows * hidden);
     for (int64_t k = 0; k < step.draft_count; ++k) {
       const OmniDraft& d = step.drafts[k];
@@ -91,11 +103,14 @@ struct Step {
              batch.residual);
       run(d.decoder, batch, s);
       for (int64_t r = 0; r < batch.requests; ++r) {
-        const int64_t end = step.accepted[r] - 1;
-        const int64_t token = best_token(batch.out + (r * n + end) * hidden);
-        step.next[r * step.draft_count + k] = token;
+        const float* from = batch.out + (r * n + step.accepted[r] - 1) * hidden;
+        std::copy(from, from + hidden, ends + r * hidden);
+      }
+      best_tokens(ends, batch.requests, tokens.data());
+      for (int64_t r = 0; r < batch.requests; ++r) {
+        step.next[r * step.draft_count + k] = tokens[r];
         for (int64_t j = 0; j + 1 < n; ++j) ids[r * n + j] = ids[r * n + j + 1];
-        ids[r * n + end] = token;
+        ids[r * n + step.accepted[r] - 1] = tokens[r];
       }
     }
   }
