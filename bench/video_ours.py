@@ -26,7 +26,10 @@ from app.settings import config_path, load_settings, read_model_config
 from bench.video_size import fixed_size
 from video.clip import Clip
 from video.deployment import VideoDecoder
+from video.head import open_video
 from video.long_clip import LongClip, Part
+from video.probe import probe
+from video.source import Source
 
 Take = Callable[[int, Clip], None]
 """(number of the first frame, frames) as they come, in any order."""
@@ -37,6 +40,14 @@ def shipped_size() -> SizeOf:
     settings = load_settings(config_path(None))
     model = read_model_config(settings)
     return size_rule(model, OptionRules.of(settings, model).frame_pixels)
+
+
+def opening(data: memoryview) -> float:
+    """Seconds that a decoder takes before its first part of a file that another one has planned."""
+    began = time.perf_counter()
+    source = Source(data)
+    open_video(source, probe(source))
+    return time.perf_counter() - began
 
 
 def view(path: Path) -> memoryview:
@@ -85,8 +96,7 @@ class Ours:
         """Hands on the frames part by part and forgets them."""
         costs = Costs()
         began = time.perf_counter()
-        token = f"{os.getpid()}-{next(self._tokens)}"
-        clip = await self.decoder.begin_clip(data, token, sampling)
+        token, clip = await self._begin(data, sampling)
         costs.plan = time.perf_counter() - began
         if isinstance(clip, LongClip):
             await self._parts(data, token, sampling, clip, take, costs)
@@ -94,6 +104,18 @@ class Ours:
             take(0, clip)
         costs.total = time.perf_counter() - began
         return costs
+
+    async def planning(self, data: memoryview, sampling: Mapping[str, object]) -> float:
+        """Seconds until the parts are known."""
+        began = time.perf_counter()
+        await self._begin(data, sampling)
+        return time.perf_counter() - began
+
+    async def _begin(
+        self, data: memoryview, sampling: Mapping[str, object]
+    ) -> tuple[str, Clip | LongClip]:
+        token = f"{os.getpid()}-{next(self._tokens)}"
+        return token, await self.decoder.begin_clip(data, token, sampling)
 
     async def _parts(
         self,
