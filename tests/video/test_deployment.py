@@ -103,6 +103,8 @@ async def test_a_killed_process_costs_one_retry(tmp_path):  # case 44
         clip = await decoder.decode_clip(CLIP)
         assert numbers(clip.frames) == [0, 8, 16, 25, 33, 42, 50, 59]
         assert decoder._pool.workers[0].pid != before
+        stats = await decoder.stats()
+        assert (stats["jobs"], stats["pending_jobs"], stats["deaths"]) == (1, 0, 1)
     finally:
         decoder.close()
 
@@ -296,7 +298,8 @@ async def test_a_long_clip_in_parts(plain):
         assert sound.samples.shape[1] >= 6 * 48000
         short = await long.begin_clip(CLIP, "other")
         assert numbers(short.frames) == [0, 8, 16, 25, 33, 42, 50, 59]
-        assert len(long._files) == 1
+        stats = await long.stats()
+        assert (stats["held_files"], stats["held_bytes"]) == (1, len(data))
         with pytest.raises(MediaError, match="no audio or video file"):
             await long.begin_clip(b"no clip", "third")
     finally:
