@@ -54,6 +54,11 @@ class PrefixIndex:
         """Names of the replicas that are known."""
         return list(self._held)
 
+    @property
+    def names(self) -> Set[str]:
+        """The same as a live view, not to be kept."""
+        return self._held.keys()
+
     def held_by(self, replica: str) -> Set[int]:
         """Blocks that a replica is known to hold; a live view, not to be kept."""
         return self._held.get(replica, _NOTHING)
@@ -137,9 +142,11 @@ class PrefixIndex:
                 found[name] = tokens
         return found
 
-    def matched(self, prompt: Prompt) -> npt.NDArray[np.int64]:
-        """Usable tokens of the prompt by slot, int64 [len(slots)]."""
-        return self._by_slot(self._walk(prompt)[0])
+    def usable(self, prompt: Prompt, replica: str) -> int:
+        """Usable tokens of the prompt on one replica, which is known."""
+        bit = 1 << self.slots[replica]
+        stops = self._walk(prompt)[0]
+        return next((tokens for tokens, mask in reversed(stops) if mask & bit), 0)
 
     def reach(self, prompt: Prompt) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Tokens of the prompt that are usable, and that are held, by slot; int64 [len(slots)]."""

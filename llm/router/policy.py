@@ -3,7 +3,8 @@
 Load is what a new prompt would wait for: uncached tokens queued and running on a replica, never a
 count of requests. It is normalised by `load_tokens`, or by the mean load where that is higher, so
 that a whole match outweighs `weight` times that much load. Under pressure the mean grows with the
-queues: when all are busy, sending a prompt away from its prefix only adds work for everybody. See
+queues: when all are busy, sending a prompt away from its prefix only adds work for everybody. Of
+equals the one that got the least work lately is chosen, so that caches fill and age alike. See
 docs/scheduling.md.
 """
 
@@ -57,19 +58,32 @@ class Choice:
     score: float
 
 
-def scores(policy: RoutingPolicy, tokens: int, matched: npt.ArrayLike, loads: Floats) -> Floats:
-    """Score of every replica, float64 [n], for a prompt of `tokens`."""
+def scores(
+    policy: RoutingPolicy,
+    tokens: int,
+    matched: npt.ArrayLike,
+    loads: Floats,
+    mean: float | None = None,
+) -> Floats:
+    """Score of every replica, float64 [n], for a prompt of `tokens`.
+
+    `mean`: the mean load of all replicas, when these are only some of them.
+    """
     shares = np.asarray(matched, np.float64) / max(1, tokens)
-    unit = max(policy.load_tokens, float(loads.mean())) if loads.size else policy.load_tokens
-    return policy.weight * shares - loads / unit
+    return policy.weight * shares - loads / max(policy.load_tokens, _mean(loads, mean))
 
 
-def overloaded(policy: RoutingPolicy, loads: Floats) -> npt.NDArray[np.bool_]:
+def overloaded(
+    policy: RoutingPolicy, loads: Floats, mean: float | None = None
+) -> npt.NDArray[np.bool_]:
     """Which replicas are asked after the others, bool [n]; never all of them."""
-    if not loads.size:
-        return np.zeros(0, np.bool_)
-    most = max(policy.overload_tokens, policy.overload_factor * float(loads.mean()))
-    return loads > most
+    return loads > max(policy.overload_tokens, policy.overload_factor * _mean(loads, mean))
+
+
+def _mean(loads: Floats, mean: float | None) -> float:
+    if mean is not None:
+        return mean
+    return float(loads.mean()) if loads.size else 0.0
 
 
 def rank(
@@ -79,33 +93,48 @@ def rank(
     loads: Floats,
     ties: npt.NDArray[np.uint64],
     first: int = 1,
+    recent: Floats | None = None,
+    mean: float | None = None,
 ) -> list[int]:
     """Indices of the `first` best replicas, best first.
 
-    `matched`: usable tokens, `loads`: tokens, `ties`: a fixed random number of each replica; all
-    [n], replicas that are alive only. Equal scores go to the lower load, then to the lower tie
-    number, so that every router with the same state chooses the same.
+    `matched`: usable tokens, `loads`: tokens, `ties`: a fixed random number of each replica,
+    `recent`: work sent there lately (none, if left out); all [n], replicas that are alive only.
+    Equal scores go to the lower load, then to the less recent work, then to the lower tie number,
+    so that every router with the same state chooses the same. `mean` as for `scores`.
     """
     if not loads.size:
         return []
-    score = scores(policy, tokens, matched, loads)
-    skip = overloaded(policy, loads)
+    cost = -scores(policy, tokens, matched, loads, mean)
+    skip = overloaded(policy, loads, mean)
     if skip.any():
         # Behind all others, in their own order.
-        score = np.where(skip, score - (score.max() - score.min() + 1.0), score)
-    if first == 1:
-        tied = np.flatnonzero(score == score.max())
-        if tied.size > 1:
-            tied = tied[np.lexsort((ties[tied], loads[tied]))]
-        return [int(tied[0])]
-    if first < score.size:
-        # The order within the chosen few, and ties across their border, are settled below.
-        border = np.partition(score, score.size - first)[score.size - first]
-        few = np.flatnonzero(score >= border)
-    else:
-        few = np.arange(score.size)
-    order = few[np.lexsort((ties[few], loads[few], -score[few]))]
+        cost = np.where(skip, cost + (cost.max() - cost.min() + 1.0), cost)
+    if recent is None:
+        recent = np.zeros(loads.size)
+    few = lowest((cost, loads, recent), first)
+    order = few[np.lexsort((ties[few], recent[few], loads[few], cost[few]))]
     return [int(index) for index in order[:first]]
+
+
+def lowest(keys: Sequence[Floats], count: int) -> npt.NDArray[np.intp]:
+    """Indices of the `count` lowest by the first key, then the second and so on, in no order.
+
+    Those that equal the last of them in every key are among the result.
+    """
+    sure: list[npt.NDArray[np.intp]] = []
+    among = np.arange(keys[0].size)
+    for number, key in enumerate(keys):
+        if among.size <= count:
+            break
+        values = key[among] if number else key
+        border = values.min() if count == 1 else np.partition(values, count - 1)[count - 1]
+        if count > 1:
+            below = among[values < border]
+            sure.append(below)
+            count -= below.size
+        among = among[values == border]
+    return np.concatenate([*sure, among]) if sure else among
 
 
 def tie_numbers(

@@ -76,7 +76,7 @@ class KvRouter(RequestRouter):
         if route is None:
             return [candidate_replicas]
         replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
-        ranked = self._view.rank(route.prompt, replicas, _RANKS)
+        ranked = self._view.rank(route.prompt, replicas.keys(), _RANKS)
         if ranked:
             # From now on, not from when it is sent: chats that arrive at once must not all go to
             # the replica that was the best for the first one.

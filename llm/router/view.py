@@ -7,7 +7,7 @@ replays traffic). All times are the caller's, in seconds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,11 @@ from llm.buckets import BucketState
 from llm.router.blocks import BYTES_PER_TOKEN
 from llm.router.index import MAX_PAIRS, PrefixIndex
 from llm.router.loads import Loads
-from llm.router.policy import RoutingPolicy, rank, scores, tie_numbers
+from llm.router.policy import RoutingPolicy, lowest, rank, scores, tie_numbers
 from llm.router.prompt import Prompt
 from llm.router.report import Report
 
-_Alive = tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]]
+_Slots = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class RouterView:
         self._reported: dict[str, float] = {}
         self._ratios: dict[str, float] = {}
         self._flying: dict[str, tuple[str, Prompt]] = {}
-        # Slots and hashes of all replicas, until they change.
-        self._all: _Alive | None = None
+        # Slots of all replicas (None: all that there are) and hashes by slot, until they change.
+        self._all: _Slots | None = None
+        self._hashes = np.zeros(0, np.uint64)
         self._lock = threading.RLock()
 
     def set_replicas(self, names: Iterable[str]) -> None:
         """The replicas that are alive; who left is forgotten, who came is empty."""
         with self._lock:
             now = dict.fromkeys(names)
-            self._all = None
             for gone in [name for name in self._index.replicas if name not in now]:
                 self._loads.drop_replica(gone)
                 self._index.drop_replica(gone)
@@ -62,6 +62,9 @@ class RouterView:
             for name in now:
                 self._index.add_replica(name)
                 self._loads.add_replica(name)
+            slots = self._index.slots
+            self._hashes = np.array(slots.hashes, np.uint64)
+            self._all = None if len(now) == len(slots) else self._slots_of(now)
 
     def report(self, replica: str, report: Report) -> None:
         """A replica's report; one of an unknown replica or an older one is ignored."""
@@ -101,38 +104,39 @@ class RouterView:
             self._index.removed(replica, removed)
             self._index.stored(replica, stored, usable)
 
-    def rank(
-        self, prompt: Prompt, names: Iterable[str] | None = None, first: int = 1
-    ) -> list[Ranked]:
+    def rank(self, prompt: Prompt, names: Set[str] | None = None, first: int = 1) -> list[Ranked]:
         """The best replicas for a prompt among `names` (None = all), best first."""
         with self._lock:
-            slots = self._index.slots
-            alive, hashes = self._everyone() if names is None else self._slots_of(names)
+            everyone = names is None or names == self._index.names
+            alive = self._all if everyone else self._slots_of(names or ())
+            loads, recent = self._loads.values, self._loads.recent
             usable, held = self._index.reach(prompt)
-            matched = usable[alive]
-            counted = matched + self._policy.held_weight * (held[alive] - matched)
-            loads = self._loads.values[alive]
-            digest = prompt.blocks[-1] if prompt.blocks else 0
-            ties = tie_numbers(hashes, digest)
-            order = rank(self._policy, prompt.tokens, counted, loads, ties, first)
-            score = scores(self._policy, prompt.tokens, counted, loads) if order else loads
-            found = []
-            for index in order:
-                name = slots.names[alive[index]]
-                assert name is not None
-                found.append(Ranked(name, int(matched[index]), float(score[index])))
-            return found
+            if alive is not None:
+                loads, recent, usable, held = (a[alive] for a in (loads, recent, usable, held))
+            if not loads.size:
+                return []
+            # Nobody else can be among the first: without a match only the load counts.
+            few = np.union1d(np.flatnonzero(held), lowest((loads, recent), first))
+            mean, loads, recent = float(loads.mean()), loads[few], recent[few]
+            usable, held = usable[few], held[few]
+            counted = usable + self._policy.held_weight * (held - usable)
+            where = few if alive is None else alive[few]
+            ties = tie_numbers(self._hashes[where], prompt.blocks[-1] if prompt.blocks else 0)
+            order = rank(self._policy, prompt.tokens, counted, loads, ties, first, recent, mean)
+            score = scores(self._policy, prompt.tokens, counted[order], loads[order], mean)
+            return [
+                Ranked(self._name(where[index]), int(usable[index]), float(value))
+                for index, value in zip(order, score, strict=True)
+            ]
 
-    def _everyone(self) -> _Alive:
-        if self._all is None:
-            self._all = self._slots_of(self._index.replicas)
-        return self._all
+    def _name(self, slot: np.intp) -> str:
+        name = self._index.slots.names[slot]
+        assert name is not None
+        return name
 
-    def _slots_of(self, names: Iterable[str]) -> _Alive:
+    def _slots_of(self, names: Iterable[str]) -> _Slots:
         slots = self._index.slots
-        alive = [slots[name] for name in names if name in slots]
-        hashes = np.array([slots.hashes[slot] for slot in alive], np.uint64)
-        return np.array(alive, np.intp), hashes
+        return np.array([slots[name] for name in names if name in slots], np.intp)
 
     def sent(self, replica: str, request: str, prompt: Prompt, now: float) -> None:
         """A prompt goes to a replica: it will be held there, and its uncached work is load."""
@@ -140,7 +144,7 @@ class RouterView:
             flying = self._flying.get(request)
             if replica not in self._index.slots or (flying is not None and flying[0] == replica):
                 return
-            matched = int(self._index.matched(prompt)[self._index.slots[replica]])
+            matched = self._index.usable(prompt, replica)
             self._loads.sent(replica, request, prompt.tokens - matched, now)
             self._flying[request] = (replica, prompt)
             self._expect(replica, prompt)

@@ -103,10 +103,10 @@ def test_agrees_with_sets(history: list, asked: list[list[int]]) -> None:
         expected = naive.match(prompt(blocks))
         assert index.match(prompt(blocks)) == expected
         slots = index.slots
-        array = index.matched(prompt(blocks))
-        assert {slots.names[i]: int(n) for i, n in enumerate(array) if n} == expected
         usable, held = index.reach(prompt(blocks))
-        assert usable.tolist() == array.tolist()
+        assert {slots.names[i]: int(n) for i, n in enumerate(usable) if n} == expected
+        for name in index.replicas:
+            assert index.usable(prompt(blocks), name) == expected.get(name, 0)
         reached = {slots.names[i]: int(n) for i, n in enumerate(held) if n}
         assert reached == naive.reach(prompt(blocks))
         index.check()

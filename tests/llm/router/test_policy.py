@@ -7,24 +7,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm.router.loads import Loads
-from llm.router.policy import RoutingPolicy, choose, overloaded, rank, scores, tie_numbers
+from llm.router.loads import HALF_LIFE_S, Loads
+from llm.router.policy import (
+    RoutingPolicy,
+    choose,
+    lowest,
+    overloaded,
+    rank,
+    scores,
+    tie_numbers,
+)
 from llm.router.slots import Slots
 
 POLICY = RoutingPolicy(weight=2.0, load_tokens=4096.0, overload_factor=1.5, overload_tokens=1000.0)
 
 
 def naive_order(
-    policy: RoutingPolicy, tokens: int, matched: list[int], loads: list[float], ties: list[int]
+    policy: RoutingPolicy,
+    tokens: int,
+    matched: list[int],
+    loads: list[float],
+    recent: list[float],
+    ties: list[int],
 ) -> list[int]:
     """The definition, on a sorted list."""
     mean = sum(loads) / len(loads)
     limit = max(policy.overload_tokens, policy.overload_factor * mean)
     unit = max(policy.load_tokens, mean)
 
-    def key(i: int) -> tuple[bool, float, float, int]:
+    def key(i: int) -> tuple[bool, float, float, float, int]:
         score = policy.weight * (matched[i] / tokens) - loads[i] / unit
-        return loads[i] > limit, -score, loads[i], ties[i]
+        return loads[i] > limit, -score, loads[i], recent[i], ties[i]
 
     return sorted(range(len(loads)), key=key)
 
@@ -32,7 +45,11 @@ def naive_order(
 # Whole numbers, a prompt and a unit of load of powers of two, and no mean above that unit: sums in
 # floating point are then exact.
 replicas = st.lists(
-    st.tuples(st.integers(0, 4).map(lambda n: n * 256), st.integers(0, 8).map(lambda n: n * 512.0)),
+    st.tuples(
+        st.integers(0, 4).map(lambda n: n * 256),
+        st.integers(0, 8).map(lambda n: n * 512.0),
+        st.integers(0, 2).map(float),
+    ),
     min_size=1,
     max_size=12,
 )
@@ -41,12 +58,24 @@ replicas = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(replicas, st.integers(1, 14), st.integers(0, 2**64 - 1))
 def test_rank_agrees_with_the_sorted_list(
-    state: list[tuple[int, float]], first: int, digest: int
+    state: list[tuple[int, float, float]], first: int, digest: int
 ) -> None:
-    matched, loads = [m for m, _ in state], [load for _, load in state]
+    matched, loads, recent = (list(column) for column in zip(*state, strict=True))
     ties = tie_numbers(list(range(1, len(state) + 1)), digest)
-    found = rank(POLICY, 1024, matched, np.array(loads), ties, first)
-    assert found == naive_order(POLICY, 1024, matched, loads, [int(t) for t in ties])[:first]
+    found = rank(POLICY, 1024, matched, np.array(loads), ties, first, np.array(recent))
+    expected = naive_order(POLICY, 1024, matched, loads, recent, [int(t) for t in ties])
+    assert found == expected[:first]
+
+
+@settings(max_examples=300, deadline=None)
+@given(replicas, st.integers(1, 14))
+def test_lowest_has_the_first_of_a_sorted_list_and_their_equals(
+    state: list[tuple[int, float, float]], count: int
+) -> None:
+    keys = [np.array(column, np.float64) for column in zip(*state, strict=True)]
+    rows = [tuple(row) for row in state]
+    last = sorted(rows)[min(count, len(rows)) - 1]
+    assert sorted(lowest(keys, count)) == [i for i, row in enumerate(rows) if row <= last]
 
 
 def test_a_whole_match_outweighs_weight_times_the_unit_of_load() -> None:
@@ -122,6 +151,21 @@ def test_one_router_alone_is_exact() -> None:
     loads.sent("b", "r2", 300, now=3.0)
     assert list(loads.values) == [0, 350]
     loads.check()
+
+
+def test_recent_work_fades_and_a_replica_that_comes_back_has_none() -> None:
+    loads = loads_of("a", "b")
+    loads.sent("a", "r1", 1000, now=5.0)
+    loads.prefilled("r1")
+    loads.sent("b", "r2", 600, now=5.0 + HALF_LIFE_S)
+    # After one half-life 1000 tokens weigh as 500 do now.
+    assert loads.recent[1] / loads.recent[0] == pytest.approx(1.2)
+    loads.sent("b", "r3", 8, now=5.0 + 200 * HALF_LIFE_S)
+    assert loads.recent[1] == pytest.approx(8)
+    assert loads.recent[0] < 1e-9
+    loads.drop_replica("b")
+    loads.add_replica("b")
+    assert loads.recent[1] == 0
 
 
 def test_reports_bring_routers_together() -> None:

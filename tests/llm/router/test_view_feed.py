@@ -46,3 +46,17 @@ def test_a_prompt_goes_where_its_prefix_is_held_even_if_no_match_may_stop_there(
         assert (best.name, best.matched) == (other, 200)
     with pytest.raises(ValueError, match="held_weight must be from 0 to 1"):
         RoutingPolicy(held_weight=2.0)
+
+
+def test_idle_replicas_share_new_prompts_by_work_and_not_by_count() -> None:
+    view = RouterView()
+    view.set_replicas([f"replica {i}" for i in range(4)])
+    sent = dict.fromkeys(view.loads(), 0)
+    for number in range(400):
+        size = 1 + number % 9
+        new = prompt([1000 * number + i for i in range(size)])
+        name = view.rank(new)[0].name
+        view.sent(name, str(number), new, now=float(number))
+        view.prefilled(str(number))
+        sent[name] += new.tokens
+    assert max(sent.values()) - min(sent.values()) <= 900
