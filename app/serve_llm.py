@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from app.stages import StageDied
 from encoders.embedding import Embedding
 from llm.buckets import BucketPolicy, BucketState
 from llm.reply import ReplyHead
@@ -49,23 +50,35 @@ class RoutedLlm:
     """`LlmStage` that names each chat's prefix, for the router, and chooses its length bucket.
 
     `classes`: a deployment for each class of `buckets`, shortest first, or a single one.
+    `may_sleep`: whether they may have no replicas when nobody asks; a chat then wakes one.
     """
 
     def __init__(
-        self, classes: Sequence[LengthClass], buckets: BucketPolicy | None, block_bytes: int
+        self,
+        classes: Sequence[LengthClass],
+        buckets: BucketPolicy | None,
+        block_bytes: int,
+        may_sleep: bool = False,
     ) -> None:
         if len(classes) != (len(buckets.bounds) if buckets is not None else 1):
             raise ValueError(f"{len(classes)} deployments do not fit the length buckets")
         self._classes = list(classes)
         self._buckets = buckets
         self._block_bytes = block_bytes
+        self._may_sleep = may_sleep
+        self._served: set[str] = set()
 
     async def chat(
         self, body: Mapping[str, Any], embeddings: Sequence[Embedding]
     ) -> AsyncGenerator[ReplyHead | bytes, None]:
-        """First the head of the HTTP reply, then its body in pieces."""
+        """First the head of the HTTP reply, then its body in pieces.
+
+        Raises StageDied when the only replicas are gone: a new one takes longer than a client
+        should wait without a word.
+        """
         prompt = await self._prompt(body, embeddings)
         chosen = self._choose(prompt)
+        self._check_alive(chosen)
         route = Route(uuid.uuid4().hex, prompt)
         stream = chosen.replicas.chat(body, embeddings, route)
         # Rows must not be held for as long as the answer takes.
@@ -120,8 +133,17 @@ class RoutedLlm:
             uncached.append(tokens)
             states.append(state)
         index = self._buckets.choose(uncached, states)
-        # Without replicas anywhere it waits for those of its own class.
+        # Without replicas anywhere those of its own class are the ones to wait for.
         return self._classes[self._buckets.classify(min(uncached)) if index is None else index]
+
+    def _check_alive(self, chosen: LengthClass) -> None:
+        view = chosen.find()
+        if view is None or self._may_sleep:
+            return
+        if view.loads():
+            self._served.add(chosen.view)
+        elif chosen.view in self._served:
+            raise StageDied("language model", "its last replica is gone, a new one is starting")
 
     def _prefilled(self, chosen: LengthClass, route: Route) -> None:
         view = chosen.find()

@@ -241,6 +241,7 @@ def serve_stages(
     llm: Sequence[DeploymentHandle],
     buckets: BucketPolicy | None,
     block_bytes: int,
+    may_sleep: bool = False,
 ) -> Stages:
     """All stages over their handles; `llm`: one, or one for each of `buckets`."""
     classes = [
@@ -252,5 +253,5 @@ def serve_stages(
         images=ServeImages(images, "image encoder"),
         audio=ServeAudio(audio, "audio encoder"),
         video=ServeVideo(video_decoder, "video decoder"),
-        llm=RoutedLlm(classes, buckets, block_bytes),
+        llm=RoutedLlm(classes, buckets, block_bytes, may_sleep),
     )

@@ -10,6 +10,7 @@ import yaml
 
 from app.serve_llm import LengthClass, RoutedLlm
 from app.settings import ROOT, SettingsError, load_settings, parse_settings
+from app.stages import StageDied
 from encoders.embedding import Embedding
 from llm.buckets import BucketPolicy
 from llm.reply import ReplyHead
@@ -129,7 +130,32 @@ async def test_a_busy_class_overflows_and_an_empty_one_is_skipped() -> None:
     view.set_replicas([])
     assert await ask(llm, "salut") == "long"
     other.set_replicas([])
+    with pytest.raises(StageDied):
+        await ask(llm, "x" * 4000)
+    other.set_replicas(["long-replica"])
     assert await ask(llm, "x" * 4000) == "long"
+
+
+@pytest.mark.parametrize("may_sleep", [False, True])
+async def test_without_its_last_replica_a_chat_is_refused_unless_it_wakes_one(
+    may_sleep: bool,
+) -> None:
+    only = Deployment("lonely")
+    llm = RoutedLlm([LengthClass(only, only.name)], None, 64, may_sleep)
+    view = only.start_router()
+    view.set_replicas([])
+    # None has come up yet: the chat waits for the first one.
+    assert await ask(llm, "hello") == "lonely"
+    view.set_replicas(["lonely-replica"])
+    assert await ask(llm, "hello") == "lonely"
+    view.set_replicas([])
+    if may_sleep:
+        assert await ask(llm, "hello") == "lonely"
+        return
+    with pytest.raises(StageDied, match="language model: its last replica is gone"):
+        await ask(llm, "hello")
+    view.set_replicas(["lonely-replica"])
+    assert await ask(llm, "hello") == "lonely"
 
 
 async def test_all_classes_must_be_ready() -> None:
