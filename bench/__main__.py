@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="less work, under a minute")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     parser.add_argument("--out", type=Path, help="also write the JSON object to this file")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="directory of another checkpoint than the configured one"
+    )
     given = parser.parse_args(arguments)
     if given.list:
         for name in registry.names():
@@ -29,7 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
         run = registry.load(given.name)
     except KeyError as error:
         parser.error(error.args[0])
-    result = run(given.quick)
+    more = {}
+    if given.checkpoint is not None:
+        if "checkpoint" not in inspect.signature(run).parameters:
+            parser.error(f"{given.name} takes no checkpoint")
+        more["checkpoint"] = given.checkpoint.resolve()
+    result = run(given.quick, **more)
     document = json.dumps(result.document(given.name, describe(given.quick)))
     if given.out:
         given.out.write_text(document + "\n")

@@ -1,4 +1,5 @@
-"""Finding benchmarks: one module each under ``bench/benchmarks``, with ``run(quick)``."""
+"""Finding benchmarks: one module each under ``bench/benchmarks``, with ``run(quick)``; some also
+take ``checkpoint``, the directory of a model."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ def sentence(name: str) -> str:
     return (docstring or "").partition("\n")[0]
 
 
-def load(name: str) -> Callable[[bool], Result]:
+def load(name: str) -> Callable[..., Result]:
     """Raises KeyError naming what there is."""
     if name not in names():
         raise KeyError(f"no benchmark {name!r}; there are: {', '.join(names())}")
-    run: Callable[[bool], Result] = import_module(f"bench.benchmarks.{name}").run
+    run: Callable[..., Result] = import_module(f"bench.benchmarks.{name}").run
     return run

@@ -2,9 +2,9 @@
 
 Same checkpoint, float32, greedy, same prompts; readings alternate between the sides. The engine
 runs twice: without MTP, which the bars are for (both sides then take one token per step), and in
-its default mode, with MTP where it pays. transformers runs with its KV cache and, per batch size,
-whichever of its expert implementations and thread counts was fastest in a trial. Prefill of the
-short prompts is part of all times.
+its default mode, with MTP where it pays, each with ``llm.decoder_threads``. transformers runs with
+its KV cache and, per batch size, whichever of its expert implementations and thread counts was
+fastest in a trial. Prefill of the short prompts is part of all times.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ BARS = {1: 1.0, 8: 2.0, 32: 3.0}
 PROMPT = 64
 
 
-def run(quick: bool) -> Result:
+def run(quick: bool, checkpoint: Path | None = None) -> Result:
     new, repeats = (64, 3) if quick else (128, 5)
     settings = load_settings(config_path(None))
-    directory = checkpoint_directory(settings)
+    directory = checkpoint or checkpoint_directory(settings)
     default = settings.llm.model_dump() | {
         "model_path": str(directory),
         "served_name": settings.model.served_name,
@@ -48,7 +48,9 @@ def run(quick: bool) -> Result:
     try:
         for running in engines.values():
             running.wait()
-        return _measure(engines, directory, new, repeats)
+        result = _measure(engines, directory, new, repeats)
+        result.sizes["decoder_threads"] = settings.llm.decoder_threads or "one for each core"
+        return result
     finally:
         for running in engines.values():
             running.stop()

@@ -63,6 +63,24 @@ def test_the_last_line_is_the_json_object(
     assert main(["anything", "--check"]) == 0
 
 
+def test_a_checkpoint_goes_to_benchmarks_that_take_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[Path | None] = []
+
+    def with_one(quick: bool, checkpoint: Path | None = None) -> Result:
+        given.append(checkpoint)
+        return Result({}, {}, {})
+
+    monkeypatch.setattr(registry, "load", lambda name: with_one)
+    assert main(["anything"]) == 0
+    assert main(["anything", "--checkpoint", str(tmp_path)]) == 0
+    assert given == [None, tmp_path]
+    monkeypatch.setattr(registry, "load", lambda name: lambda quick: Result({}, {}, {}))
+    with pytest.raises(SystemExit):
+        main(["anything", "--checkpoint", str(tmp_path)])
+
+
 def test_every_benchmark_is_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
