@@ -106,6 +106,10 @@ class Clip:
     track: Track | None = None
     muxing: dict[str, str] = field(default_factory=dict)
 
+    def picture(self, number: int) -> np.ndarray:
+        """uint8 [height, width, 3]: frame `number`."""
+        return draw(number, self.width, self.height)
+
     def encode(self) -> bytes:
         target = io.BytesIO()
         with av.open(target, "w", format=self.container, options=self.muxing) as output:
@@ -125,9 +129,8 @@ class Clip:
                     layout="mono" if self.track.channels == 1 else "stereo",
                 )
             for number in range(self.frames):
-                frame = av.VideoFrame.from_ndarray(
-                    draw(number, self.width, self.height), format="rgb24"
-                ).reformat(format=self.pix_fmt)
+                frame = av.VideoFrame.from_ndarray(self.picture(number), format="rgb24")
+                frame = frame.reformat(format=self.pix_fmt)
                 frame.pts = self.pts[number] if self.pts is not None else number
                 frame.time_base = time_base
                 output.mux(stream.encode(frame))
@@ -135,6 +138,25 @@ class Clip:
             if sound is not None and self.track is not None:
                 mux_sound(output, sound, self.track)
         return target.getvalue()
+
+
+CODECS = {
+    "h264": Clip(120, options=CLOSED),
+    "hevc": Clip(
+        120, 96, 80, codec="libx265",
+        options={"preset": "ultrafast", "x265-params": "log-level=none:keyint=24"},
+    ),
+    "vp9": Clip(
+        120, codec="libvpx-vp9", container="webm",
+        options={"deadline": "realtime", "cpu-used": "8", "g": "24"},
+    ),
+    "av1": Clip(
+        120, 128, 96, codec="libsvtav1", options={"g": "24", "preset": "10", "crf": "20"}
+    ),
+    "mpeg4": Clip(120, codec="mpeg4", container="avi", options={"bf": "2", "g": "12"}),
+}  # fmt: skip
+"""Clips of 120 frames in the codecs that questions are asked about; GIF is `pictures`."""
+SOUND_CODECS = {"webm": "libopus", "mp4": "aac", "avi": "libmp3lame"}
 
 
 def mux_sound(output: av.container.OutputContainer, stream: av.AudioStream, track: Track) -> None:
@@ -181,7 +203,12 @@ def damage(data: bytes, share: float, length: int = 2048) -> bytes:
 
 def pictures(frames: int, kind: str, duration: int | list[int], size: tuple[int, int]) -> bytes:
     """An animated GIF or WebP of numbered boards; durations in ms."""
-    images = [Image.fromarray(draw(number, *size)) for number in range(frames)]
+    return animation([draw(number, *size) for number in range(frames)], kind, duration)
+
+
+def animation(frames: Sequence[np.ndarray], kind: str, duration: int | list[int]) -> bytes:
+    """An animated GIF or WebP of uint8 [H, W, 3] frames; durations in ms."""
+    images = [Image.fromarray(frame) for frame in frames]
     target = io.BytesIO()
     images[0].save(
         target, kind, save_all=True, append_images=images[1:], duration=duration, lossless=True

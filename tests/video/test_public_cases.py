@@ -14,7 +14,7 @@ import pytest
 
 from encoders.embedding import Rows, RowsArray, Text
 from encoders.video_layout import compose_video
-from tests.video.clips import CLOSED, Clip, Track, numbers
+from tests.video.clips import CLOSED, CODECS, SOUND_CODECS, Clip, Track, numbers
 from video.clip import Clip as Decoded
 from video.decode import decode_clip
 from video.sampling import SamplingOptions
@@ -144,24 +144,6 @@ def test_four_seconds_with_one_second_of_sound():  # case 49
     sound = [s.count for s in layout if isinstance(s, Rows) and s.modality == "audio"]
     assert sum(sound) == heard
     assert len(sound) < len(clip.frames) // 2  # pairs behind the end have none
-
-
-CODECS = {
-    "h264": Clip(120, options=CLOSED),
-    "hevc": Clip(
-        120, 96, 80, codec="libx265",
-        options={"preset": "ultrafast", "x265-params": "log-level=none:keyint=24"},
-    ),
-    "vp9": Clip(
-        120, codec="libvpx-vp9", container="webm",
-        options={"deadline": "realtime", "cpu-used": "8", "g": "24"},
-    ),
-    "av1": Clip(
-        120, 128, 96, codec="libsvtav1", options={"g": "24", "preset": "10", "crf": "20"}
-    ),
-    "mpeg4": Clip(120, codec="mpeg4", container="avi", options={"bf": "2", "g": "12"}),
-}  # fmt: skip
-SOUND_CODECS = {"webm": "libopus", "mp4": "aac", "avi": "libmp3lame"}
 
 
 @pytest.mark.parametrize("codec", CODECS)
