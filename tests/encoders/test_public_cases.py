@@ -14,14 +14,14 @@
 | 18, 20 | redirects, local files | tests/app: test_fetch, test_gateway |
 | 22 | references inside files | tests/video/test_source |
 | 23, 24, 27 | keys that collide | test_digest |
-| 25 | 16 bits of identity in KV keys | test_digest; here: no two of many items share one |
+| 25 | 16 bits of identity in KV keys | here; tests/llm: test_media_keys, test_parity |
 | 29 | options missing from keys | test_digest, tests/app/test_pipeline |
 | 31 | decode before the key | test_encode_once, tests/app/test_pipeline |
 | 51, 52, 54 | axes, rates, lengths of sounds | audio/: test_audio_mel, test_audio_resample; here |
 | 56, 64 | a failing encoder | test_batcher, both replica tests, tests/app/test_pipeline |
 | 57 | sample formats, priming | tests/video/test_sound |
 | 58 | batches of one | test_batcher, both replica tests; here: exported as a metric |
-| 60, 61 | items above the cache, pins | test_cache, test_store, test_encode_once, tests/app |
+| 60, 61 | items above the cache, pins | test_cache, test_store, test_encode_once; tests/app |
 | 63 | bursts without an answer | tests/app/test_pipeline; here |
 | 66 | polling | test_batcher: test_the_event_loop_stays_free |
 | 68 | the same item encoded often | test_single_flight, test_encode_once |
