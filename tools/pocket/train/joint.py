@@ -60,7 +60,6 @@ MEDIA_SHARES = {
     "hear_words": 10.0,
     "hear_tones": 3.0,
 }
-PAGES = 2  # of print, in each batch with pictures
 TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
@@ -100,6 +99,7 @@ class JointTraining(TrunkTraining):
     previous_weight = 0.1
     fast_balance_steps = 0
     micro_batches = 1
+    pages = 2  # of print, in each batch with pictures
     mix: JointMix
 
     def __init__(
@@ -143,7 +143,7 @@ class JointTraining(TrunkTraining):
             return x
         shown = places(batch.examples, "vision")
         if self.trunk.training:
-            items += pages(PAGES)
+            items += print_pages(self.pages)
         with sdpa_kernel(SDPBackend.MATH):
             seen, order = run_tower(self.vision.tower, items)
         rows = in_order(seen, items, order)[: shown[0].numel()]
@@ -208,7 +208,7 @@ class JointTraining(TrunkTraining):
             self.row_head.load_state_dict(state["row_head"])
 
 
-def pages(count: int) -> list[Item]:
+def print_pages(count: int) -> list[Item]:
     """Pictures full of print for the tower's labels alone: a single line teaches it few letters.
     torch's random state chooses them."""
     numbers = torch.randint(1 << 40, (count,)).tolist()

@@ -46,7 +46,7 @@ class MtpTraining(JointTraining):
         self.pads = torch.tensor(sorted(encoder.vocabulary.pads.values()))
         self.trunk.mtp.requires_grad_(True)
         if not joint:
-            self.balance_step = 0.0
+            self.balance_step, self.pages = 0.0, 0
             for module in (self.trunk, self.previous, self.audio, self.row_head, self.vision):
                 module.requires_grad_(False)
             self.trunk.mtp.requires_grad_(True)
