@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,12 @@ from tests.llm.pool_machine_tags import Tags
 
 DRAFTS = 4
 ROWS = 3
+CONFIGURED = {
+    "attention_backend": "torch_native",
+    "speculative_num_steps": DRAFTS - 1,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": DRAFTS,
+}
 NO_PENALTY = SimpleNamespace(penalizer_orchestrator=SimpleNamespace(is_required=False))
 
 
@@ -46,30 +53,33 @@ class World:
     other out. ``drafting`` keys the tree by pairs, as with MTP, and verifies instead of decoding.
     """
 
+    # SGLang's choice of prefix tree; None: its default.
+    core: str | None = None
+
     def __init__(self, page: int, window: int, drafting: bool) -> None:
         self.page, self.window, self.drafting = page, window, drafting
         self.span = ceil(window, page)
-        full, swa = 5 * self.span + 8 * page, 3 * self.span + 4 * page
+        full, swa = self.sizes()
         self.longest = full - 4 * page - 2 * DRAFTS
         self.rows = ReqToTokenPool(ROWS, 2 * full, "cpu", False)
-        kv = SWAKVPool(
+        self.kv = SWAKVPool(
             size=full, size_swa=swa, page_size=page, dtype=torch.float32, head_num=1, head_dim=2,
-            swa_attention_layer_ids=[1], full_attention_layer_ids=[0], device="cpu",
+            v_head_dim=4, swa_attention_layer_ids=[1], full_attention_layer_ids=[0], device="cpu",
         )  # fmt: skip
         self.allocator = SWATokenToKVPoolAllocator(
-            full, swa, page, torch.float32, "cpu", kv, need_sort=False
+            full, swa, page, torch.float32, "cpu", self.kv, need_sort=False
         )
-        self.tree = UnifiedRadixCache(
-            CacheInitParams(
-                disable=False,
-                req_to_token_pool=self.rows,
-                token_to_kv_pool_allocator=self.allocator,
-                page_size=page,
-                is_eagle=drafting,
-                sliding_window_size=window,
-                tree_components=(ComponentType.FULL, ComponentType.SWA),
-            )
+        self.parameters = CacheInitParams(
+            disable=False,
+            req_to_token_pool=self.rows,
+            token_to_kv_pool_allocator=self.allocator,
+            page_size=page,
+            is_eagle=drafting,
+            sliding_window_size=window,
+            tree_components=(ComponentType.FULL, ComponentType.SWA),
+            tree_core_backend=self.core,
         )
+        self.tree = UnifiedRadixCache(self.parameters)
         self.tags = Tags(self.allocator, page)
         self.prefilling: list[Req] = []
         self.running: list[Req] = []
@@ -77,8 +87,13 @@ class World:
         # Tokens of the last step, by request: a stop lies within them.
         self.fresh: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
+        self.last_hit = 0
         self._evict_for_alloc = self.tree.evict_for_alloc
         self.tree.evict_for_alloc = self.evict_for_alloc
+
+    def sizes(self) -> tuple[int, int]:
+        """Slots of the full and of the window pool."""
+        return 5 * self.span + 8 * self.page, 3 * self.span + 4 * self.page
 
     # What requests look like.
 
@@ -148,6 +163,7 @@ class World:
             req.lock = None
             return False
         self.counts["hit"] += len(hit) > 0
+        self.last_hit = len(hit)
         self.waiting.remove(req)
         return True
 
@@ -266,6 +282,17 @@ class World:
         for req, (kv, slots) in zip(live, rows, strict=True):
             done = slots[: kv.kv_committed_len]
             self.tags.expect(done, self.tokens(req), self.window, "a request")
+
+    def sound(self) -> None:
+        """What must hold between any two steps."""
+        self.check()
+
+    def settings(self) -> AbstractContextManager[Any]:
+        """SGLang's settings that the world is worked in with."""
+        return nullcontext()
+
+    def shut(self) -> None:
+        """Give back what outlives the world."""
 
     def close(self) -> None:
         """Without requests the tree is sound and gives every slot back."""
