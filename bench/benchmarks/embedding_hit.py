@@ -130,6 +130,8 @@ def _measure(asker: Asker, kinds: dict[str, tuple[Make, int]], rounds: int) -> R
         pairs = zip(readings["hit"], readings["text"], strict=True)
         over[name] = statistics.median(hit - text for hit, text in pairs)
         result.figures[f"{name}_hit_over_text_ms"] = over[name]
+        # Part of that time is the way of the body through the proxy.
+        result.figures[f"{name}_body_bytes"] = float(len(json.dumps(known)))
     result.figures["copies_store_to_engine"] = float(asker.copied)
     worst = max(value for name, value in over.items() if name.startswith("image"))
     result.bars["hit_over_text_ms"] = Bar(worst, at_most=LIMIT_MS)
