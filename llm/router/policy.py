@@ -49,15 +49,6 @@ class RoutingPolicy:
             raise ValueError(f"overload_factor must be at least 1, got {self.overload_factor}")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Where a prompt goes, and the tokens of it that are expected to be usable there."""
-
-    slot: int
-    matched: int
-    score: float
-
-
 def scores(
     policy: RoutingPolicy,
     tokens: int,

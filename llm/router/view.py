@@ -17,7 +17,7 @@ from llm.buckets import BucketState
 from llm.router.blocks import BYTES_PER_TOKEN
 from llm.router.index import MAX_PAIRS, PrefixIndex
 from llm.router.loads import Loads
-from llm.router.policy import RoutingPolicy, lowest, rank, scores, tie_numbers
+from llm.router.policy import RoutingPolicy, lowest, rank, tie_numbers
 from llm.router.prompt import Prompt
 from llm.router.report import Report
 
@@ -26,11 +26,10 @@ _Slots = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A replica, and what the router expects there: usable tokens and the policy's score."""
+    """A replica, and the tokens that the router expects to be usable there."""
 
     name: str
     matched: int
-    score: float
 
 
 class RouterView:
@@ -112,22 +111,22 @@ class RouterView:
             loads, recent = self._loads.values, self._loads.recent
             usable, held = self._index.reach(prompt)
             if alive is not None:
-                loads, recent, usable, held = (a[alive] for a in (loads, recent, usable, held))
+                loads, recent = loads[alive], recent[alive]
+                usable, held = usable[alive], held[alive]
             if not loads.size:
                 return []
             # Nobody else can be among the first: without a match only the load counts.
-            few = np.union1d(np.flatnonzero(held), lowest((loads, recent), first))
-            mean, loads, recent = float(loads.mean()), loads[few], recent[few]
-            usable, held = usable[few], held[few]
-            counted = usable + self._policy.held_weight * (held - usable)
-            where = few if alive is None else alive[few]
-            ties = tie_numbers(self._hashes[where], prompt.blocks[-1] if prompt.blocks else 0)
-            order = rank(self._policy, prompt.tokens, counted, loads, ties, first, recent, mean)
-            score = scores(self._policy, prompt.tokens, counted[order], loads[order], mean)
-            return [
-                Ranked(self._name(where[index]), int(usable[index]), float(value))
-                for index, value in zip(order, score, strict=True)
-            ]
+            few = lowest((loads, recent), first)
+            if held.any():
+                few = np.union1d(np.flatnonzero(held), few)
+            where, usable = few if alive is None else alive[few], usable[few]
+            order = [0]
+            if few.size > 1:
+                counted = usable + self._policy.held_weight * (held[few] - usable)
+                ties = tie_numbers(self._hashes[where], prompt.blocks[-1] if prompt.blocks else 0)
+                mean, loads, recent = float(loads.mean()), loads[few], recent[few]
+                order = rank(self._policy, prompt.tokens, counted, loads, ties, first, recent, mean)
+            return [Ranked(self._name(where[index]), int(usable[index])) for index in order]
 
     def _name(self, slot: np.intp) -> str:
         name = self._index.slots.names[slot]

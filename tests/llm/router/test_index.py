@@ -103,8 +103,8 @@ def test_agrees_with_sets(history: list, asked: list[list[int]]) -> None:
         expected = naive.match(prompt(blocks))
         assert index.match(prompt(blocks)) == expected
         slots = index.slots
-        usable, held = index.reach(prompt(blocks))
-        assert {slots.names[i]: int(n) for i, n in enumerate(usable) if n} == expected
+        stops, held = index.reach(prompt(blocks))
+        assert {slots.names[i]: int(n) for i, n in enumerate(stops) if n} == expected
         for name in index.replicas:
             assert index.usable(prompt(blocks), name) == expected.get(name, 0)
         reached = {slots.names[i]: int(n) for i, n in enumerate(held) if n}

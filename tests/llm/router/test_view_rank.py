@@ -29,8 +29,8 @@ def test_a_view_ranks_as_the_policy_over_everybody(
     view, prompt = RouterView(POLICY), Prompt.uniform(BLOCKS, 64, 256)
     names = [f"replica {i}" for i in range(len(state))]
     view.set_replicas(names)
-    for name, (held, usable, load) in zip(names, state, strict=True):
-        stops = BLOCKS[min(usable, held) - 1 : min(usable, held)] if usable else []
+    for name, (held, stop, load) in zip(names, state, strict=True):
+        stops = BLOCKS[min(stop, held) - 1 : min(stop, held)] if stop else []
         view.changed(name, 1.0, load, BLOCKS[:held], stops, [])
     alive = [i for i in range(len(state)) if i not in left] if left else list(range(len(state)))
     usable = np.array([64 * min(u, h) for h, u, _ in state])[alive]
