@@ -76,6 +76,11 @@ class Cluster:
             Group(self.replicas[g * ranks : (g + 1) * ranks], setup.cost)
             for g in range(setup.groups)
         ]
+        share = setup.cost.groups_per_host
+        if share > 1:
+            for g, group in enumerate(self.groups):
+                host = self.groups[g // share * share : (g // share + 1) * share]
+                group.neighbours = [other for other in host if other is not group]
         self._reported = [-inf] * setup.replicas
 
     def run(self) -> Results:

@@ -42,6 +42,10 @@ class CostModel:
     load_overlaps: bool = True
     # Everything outside the engine: gateway, routing, network.
     fixed_s: float = 0.0
+    # So many groups share one host's processors; a pass that begins while another of them works
+    # takes ``crowding`` times as long.
+    groups_per_host: int = 1
+    crowding: float = 1.0
 
     def prefill_s(self, total: int, most: int, pairs: float) -> float:
         """``total`` new tokens in the group, ``most`` and ``pairs`` on its busiest rank."""

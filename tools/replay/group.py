@@ -26,6 +26,7 @@ class Group:
         "cost",
         "end",
         "mode",
+        "neighbours",
         "prefill_s",
         "ranks",
         "version",
@@ -35,6 +36,8 @@ class Group:
         self.ranks = ranks
         self.cost = cost
         self.mode = IDLE
+        # Other groups on the same host.
+        self.neighbours: Sequence[Group] = ()
         self.end = 0.0
         self.version = 0
         self.busy_s = 0.0
@@ -52,15 +55,16 @@ class Group:
         self.version += 1
         if any(rank.batch for rank in self.ranks):
             self.mode = PREFILL
-            self.end = now + self._prefill_duration()
+            self.end = now + self._prefill_duration() * self._crowding()
             return True
         if any(rank.decoding for rank in self.ranks):
             self.mode = DECODE
             self._passes = min(rank.passes_left() for rank in self.ranks if rank.decoding)
-            self._base_s = self._decode_pass()
+            crowding = self._crowding()
+            self._base_s = self._decode_pass() * crowding
             widest = max(len(rank.decoding) for rank in self.ranks)
             cost = self.cost
-            self._growth_s = cost.decode_context_s * cost.ranks * cost.accept * widest
+            self._growth_s = cost.decode_context_s * cost.ranks * cost.accept * widest * crowding
             self.end = now + self._after(self._passes)
             return True
         self.mode = IDLE
@@ -119,6 +123,11 @@ class Group:
         if decoding:
             seconds = max(seconds, cost.decode_s(decoding, context))
         return max(seconds, load) if cost.load_overlaps else seconds + load
+
+    def _crowding(self) -> float:
+        """How much longer a pass that begins now takes for what else runs on the host."""
+        working = any(group.mode != IDLE for group in self.neighbours)
+        return self.cost.crowding if working else 1.0
 
     def _decode_pass(self) -> float:
         requests = sum(len(rank.decoding) for rank in self.ranks)

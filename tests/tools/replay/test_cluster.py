@@ -188,3 +188,16 @@ def test_fixed_time_is_added_to_every_token() -> None:
     cost: CostModel = replace(COST, fixed_s=0.5)
     results = run(setup(cost=cost), workload([[1]]))
     assert results.ttft[0] == pytest.approx(0.5 + COST.request_s(BLOCK, 0, 64))
+
+
+def test_a_pass_takes_longer_while_a_neighbour_on_the_host_works() -> None:
+    shared = replace(COST, groups_per_host=2, crowding=1.5)
+    one = COST.request_s(BLOCK, 0, 64)
+    # Round robin: groups 0 and 1 are one host, group 2 has one of its own.
+    requests = workload([[1], [2], [3], [4]], [0.0, 0.001, 0.001, 10.0])
+    results = run(setup(groups=3, cost=shared), requests)
+    assert results.ttft.tolist() == pytest.approx([one, 1.5 * one, one, one])
+    # A run of decode passes is no different.
+    results = run(setup(groups=2, cost=shared), workload([[1], [2]], [0.0, 0.001], [4, 4]))
+    passes = sum(COST.decode_s(1, BLOCK + i) for i in range(3))
+    assert results.done[1] - results.first[1] == pytest.approx(1.5 * passes)
