@@ -11,19 +11,12 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
-import orjson
-import yaml
 
-from bench.application import ROOT, application
+from bench.chats import ask, replicas
 from bench.result import Bar, Figure, Result
 
 REPLICAS = 2
@@ -46,7 +39,7 @@ class Turn:
 
 def run(quick: bool) -> Result:
     rounds, conversations = (2, 6) if quick else (5, 10)
-    with _side("kv_affinity") as ours, _side("power_of_two") as theirs:
+    with replicas(REPLICAS, "kv_affinity") as ours, replicas(REPLICAS, "power_of_two") as theirs:
         sides = {"ours": ours, "power_of_two": theirs}
         found: dict[str, list[list[Turn]]] = {name: [] for name in sides}
         for number in range(rounds):
@@ -86,20 +79,6 @@ def _mean(turns: list[Turn]) -> float:
     return statistics.mean(turn.ttft for turn in turns)
 
 
-@contextmanager
-def _side(policy: str) -> Iterator[str]:
-    """An application with two replicas and this router; its address."""
-    document = yaml.safe_load((ROOT / "configs/pocket.yaml").read_text())
-    llm = document["llm"]
-    llm["replicas"], llm["num_cpus"] = REPLICAS, 0.25
-    llm["router"] = {**llm.get("router", {}), "policy": policy}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "config.yaml"
-        path.write_text(yaml.safe_dump(document))
-        with application(str(path)) as running:
-            yield running.url
-
-
 async def _talk(url: str, round_number: int, conversations: int) -> list[Turn]:
     """All turns of all conversations, AT_ONCE of them open at a time."""
     gate = asyncio.Semaphore(AT_ONCE)
@@ -114,39 +93,11 @@ async def _talk(url: str, round_number: int, conversations: int) -> list[Turn]:
                 content = f"{round_number} {number} {turn} {' '.join(words)}"
                 messages.append({"role": "user", "content": content})
                 async with gate:
-                    answered, text = await _ask(client, url, messages, turn)
-                turns.append(answered)
-                messages.append({"role": "assistant", "content": text})
+                    answer = await ask(client, url, messages, ANSWER_TOKENS)
+                turns.append(Turn(turn, answer.ttft, answer.prompt, answer.cached))
+                messages.append({"role": "assistant", "content": answer.text})
                 # A user reads; meanwhile others have their turns.
                 await asyncio.sleep(0.2 * chance.random())
 
         await asyncio.gather(*(converse(number) for number in range(conversations)))
     return turns
-
-
-async def _ask(
-    client: httpx.AsyncClient, url: str, messages: list[dict[str, Any]], number: int
-) -> tuple[Turn, str]:
-    body = {
-        "model": "mimo-pocket",
-        "messages": messages,
-        "max_tokens": ANSWER_TOKENS,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
-    start, first, text = time.perf_counter(), 0.0, ""
-    usage: dict[str, Any] = {}
-    async with client.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
-        reply.raise_for_status()
-        async for line in reply.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            event = orjson.loads(line[6:])
-            first = first or time.perf_counter()
-            for choice in event.get("choices") or ():
-                text += choice["delta"].get("content") or ""
-            usage = event.get("usage") or usage
-    details = usage.get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens") or 0
-    return Turn(number, first - start, usage["prompt_tokens"], cached), text

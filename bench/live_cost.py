@@ -1,0 +1,118 @@
+"""The simulator's cost model of CPU engines, from chats with the running application."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import httpx
+
+from bench.chats import Answer, ask
+from bench.live_trace import Messages, words
+from tools.replay.cost import (
+    CostModel,
+    DecodeReading,
+    PrefillReading,
+    fit_decode,
+    fit_prefill,
+)
+
+TOKENS = (60, 200, 450, 900, 1800, 3600)
+MORE_TOKENS = 120
+ANSWER_TOKENS = 24
+BATCH = 4
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Answers of one round: to chats ``alone``, to one on every replica at once (``crowd``), and
+    to BATCH of them at once on one replica (``batch``). The same chats in every round."""
+
+    alone: Sequence[Answer]
+    crowd: Sequence[Answer]
+    batch: Sequence[Answer]
+
+
+async def measure(url: str, replicas: int, rounds: int) -> list[Readings]:
+    """Chats of many lengths, cold and continued."""
+    found = []
+    async with httpx.AsyncClient(timeout=300) as client:
+        for turn in range(rounds):
+            alone: list[Answer] = []
+            crowd: list[Answer] = []
+            for tokens in TOKENS:
+                alone += await _twice(client, url, random.Random(f"{turn} {tokens}"), tokens)
+            for tokens in TOKENS:
+                chances = [random.Random(f"{turn} {tokens} {k}") for k in range(replicas)]
+                pairs = await asyncio.gather(*(_twice(client, url, c, tokens) for c in chances))
+                crowd += [answer for pair in pairs for answer in pair]
+            batch = await _batch(client, url, random.Random(f"batch {turn}"))
+            found.append(Readings(alone, crowd, batch))
+    return found
+
+
+def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel:
+    """Of each chat the median over the rounds counts. All replicas are taken to share one host; a
+    decode pass is a token of the answer."""
+    alone = list(map(_median, zip(*(r.alone for r in readings), strict=True)))
+    crowd = list(map(_median, zip(*(r.crowd for r in readings), strict=True)))
+    batch = list(map(_median, zip(*(r.batch for r in readings), strict=True)))
+    fixed, step, token, pair = fit_prefill(alone, chunk)
+    single = [_pass(r.alone, 1) for r in readings]
+    several = [_pass(r.batch, len(batch)) for r in readings]
+    decode_step, request, context = fit_decode([*single, *several])
+    cost = CostModel(
+        step,
+        token,
+        pair,
+        decode_step,
+        request,
+        context,
+        fixed_s=max(0.0, fixed - step),
+        groups_per_host=replicas,
+    )
+    ratios = [
+        (r.seconds - cost.fixed_s) / cost.request_s(r.tokens, r.hit, chunk)
+        for r in crowd
+        if r.tokens - r.hit >= chunk
+    ]
+    return replace(cost, crowding=max(1.0, statistics.median(ratios)))
+
+
+def _median(answers: Sequence[Answer]) -> PrefillReading:
+    """The reading of the median time to the first token."""
+    middle = sorted(answers, key=lambda answer: answer.ttft)[len(answers) // 2]
+    return PrefillReading(middle.prompt, middle.cached, middle.ttft)
+
+
+def _pass(answers: Sequence[Answer], requests: int) -> DecodeReading:
+    """The median time between two tokens of these answers, ``requests`` of them at once."""
+    times = [(a.pieces[-1] - a.pieces[0]) / (a.tokens - 1) for a in answers if a.tokens > 1]
+    context = statistics.mean(a.prompt for a in answers) * requests
+    # Least squares on relative errors: a pass that a clock did not see would weigh without end.
+    return DecodeReading(requests, round(context), max(1e-4, statistics.median(times)))
+
+
+async def _twice(
+    client: httpx.AsyncClient, url: str, chance: random.Random, tokens: int
+) -> list[Answer]:
+    """A cold chat, and the same with a further question."""
+    messages: Messages = [{"role": "user", "content": words(chance, tokens)}]
+    first = await ask(client, url, messages, ANSWER_TOKENS)
+    more = [
+        {"role": "assistant", "content": words(chance, ANSWER_TOKENS)},
+        {"role": "user", "content": words(chance, MORE_TOKENS)},
+    ]
+    return [first, await ask(client, url, [*messages, *more], ANSWER_TOKENS)]
+
+
+async def _batch(client: httpx.AsyncClient, url: str, chance: random.Random) -> list[Answer]:
+    """Chats that continue the same one at the same time, hence on one replica."""
+    messages: Messages = [{"role": "user", "content": words(chance, TOKENS[2])}]
+    first = await ask(client, url, messages, ANSWER_TOKENS)
+    said = {"role": "assistant", "content": first.text}
+    chats = [[*messages, said, {"role": "user", "content": words(chance, 4)}] for _ in range(BATCH)]
+    return list(await asyncio.gather(*(ask(client, url, chat, ANSWER_TOKENS) for chat in chats)))
