@@ -1,5 +1,7 @@
-"""Public reports about pools, tree and MTP keys (numbers of the list in docs/llm.md), on SGLang's
-own tree and allocators."""
+"""Public reports about pools, tree and MTP keys, on SGLang's own tree and allocators.
+
+Numbers are those of docs/llm-cases.md.
+"""
 
 from __future__ import annotations
 

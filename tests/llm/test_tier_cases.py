@@ -1,4 +1,4 @@
-"""Public reports about the tiers below the device (numbers of the list in docs/llm.md)."""
+"""Public reports about the tiers below the device; numbers are those of docs/llm-cases.md."""
 
 from __future__ import annotations
 
