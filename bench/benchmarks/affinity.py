@@ -48,6 +48,8 @@ def run(quick: bool) -> Result:
         best = [ours / other for ours, other in zip(hits[OURS], others, strict=True)]
         two = [a / b for a, b in zip(hits[OURS], hits["power-of-two"], strict=True)]
         figures[f"{name}_unbounded_hit_rate"] = trace.infinite_hits()
+        # What routing alone can reach: no eviction, windows kept where the engine keeps them.
+        figures[f"{name}_windowed_hit_rate"] = trace.windowed_hits(setup.limits.chunk)
         figures[f"{name}_hits_over_best_other"] = Figure.of(best)
         bars[f"{name}_hits_over_power_of_two"] = Bar(median(two), at_least=1.25)
         bars[f"{name}_hits_over_best_other"] = Bar(median(best), at_least=1.0)

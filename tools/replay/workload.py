@@ -153,6 +153,25 @@ class Workload:
             hit += min(depth * self.block_tokens, tokens - 1)
         return hit / int(self.input_tokens.sum())
 
+    def windowed_hits(self, chunk: int) -> float:
+        """The same where a hit may only stop at a kept window: at the end of an earlier prompt, of
+        a chunk of its prefill, or where an earlier prompt branched off. One at a time, in order.
+        """
+        size = self.block_tokens
+        seen: set[int] = set()
+        stops: set[int] = set()
+        total = 0
+        for i, tokens in enumerate(self.input_tokens.tolist()):
+            path = self.path(i)
+            depth = next((k for k, block in enumerate(path) if block not in seen), len(path))
+            usable = next((k for k in range(depth, 0, -1) if path[k - 1] in stops), 0)
+            hit = min(usable * size, tokens - 1)
+            total += hit
+            ends = [depth, *(end // size for end in range(hit + chunk, tokens, chunk))]
+            stops.update(path[end - 1] for end in (*ends, tokens // size) if end)
+            seen.update(path)
+        return total / int(self.input_tokens.sum())
+
 
 def offsets_of(lengths: list[int]) -> Ints:
     """Where each of several runs starts, and where the last one ends."""

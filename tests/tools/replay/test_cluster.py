@@ -78,6 +78,7 @@ def test_unbounded_cache_on_one_replica_reaches_the_bound_of_the_trace() -> None
     assert results.hit_rate == pytest.approx(requests.infinite_hits())
     # Under a window, a prefix is a hit only where one ended before.
     windowed = run(setup(geometry=V25, pools=Pools(10**7, 10**6)), requests)
+    assert windowed.hit_rate == pytest.approx(requests.windowed_hits(64))
     assert 0.5 * results.hit_rate < windowed.hit_rate < results.hit_rate
 
 
