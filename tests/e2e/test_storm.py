@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from typing import Any
@@ -18,6 +19,10 @@ from tests.e2e.test_chat import MODEL, answer
 pytestmark = pytest.mark.engine
 
 CLIENTS = 500
+# The clients come within this time.
+SECONDS = 2.0
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def body(*parts: Part, **more: Any) -> dict[str, Any]:
@@ -59,26 +64,51 @@ def wait_until_idle(running: Application, seconds: float) -> dict[str, int]:
         time.sleep(0.1)
 
 
-async def storm(url: str) -> int:
-    """Sends chats with pictures, known and new, and leaves each after 1 to 20 ms."""
+def wire(chat: dict[str, Any], host: str) -> bytes:
+    """A chat as it goes over a connection."""
+    content = json.dumps(chat).encode()
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+async def storm(url: str, clients: int, patience: tuple[float, float]) -> int:
+    """Sends chats with pictures, half of them new, and leaves each after so many seconds.
+
+    All connections stand before the first chat is sent: a client that is still connecting would
+    leave before the server knew of it. Returns how many left without a byte of an answer.
+    """
     rng = random.Random(3)
     colours = ("red", "blue", "green", "yellow")
     pictures = [image("circle", c, size=(64 + 32 * n, 96)) for c in colours for n in range(8)]
-    left = 0
+    host, port = httpx.URL(url).host, httpx.URL(url).port
 
-    async def leave(client: httpx.AsyncClient, number: int) -> None:
-        nonlocal left
-        chat = body(pictures[number % len(pictures)], stream=bool(number % 2), max_tokens=200)
+    async def leave(number: int, connection: Connection) -> bool:
+        reader, writer = connection
+        new = image("square", colours[number % 4], size=(65 + number, 160))
+        picture = new if number % 2 else pictures[number % len(pictures)]
+        request = wire(body(picture, stream=bool(number % 3), max_tokens=200), f"{host}:{port}")
+        await asyncio.sleep(rng.uniform(0, SECONDS))
+        writer.write(request)
+        await writer.drain()
         try:
-            async with asyncio.timeout(rng.uniform(0.001, 0.020)):
-                await client.post(f"{url}/v1/chat/completions", json=chat)
-        except (TimeoutError, httpx.HTTPError):
-            left += 1
+            await asyncio.wait_for(reader.read(1), rng.uniform(*patience))
+        except TimeoutError:
+            return True
+        finally:
+            writer.transport.abort()
+        return False
 
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
-        await asyncio.gather(*(leave(client, number) for number in range(CLIENTS)))
-    return left
+    connections = [await asyncio.open_connection(host, port) for _ in range(clients)]
+    return sum(await asyncio.gather(*map(leave, range(clients), connections)))
+
+
+def looked_up(running: Application) -> int:
+    """Media items that the gateway has looked for in the store so far."""
+    store = stats_of(running)["gateway"]["store"]
+    return int(store["hits"] + store["misses"])
 
 
 async def fifty(url: str) -> list[int]:
@@ -97,10 +127,16 @@ async def fifty(url: str) -> list[int]:
 
 
 def test_a_cancel_storm_leaves_nothing_behind(client: OpenAI, running: Application) -> None:
-    """500 clients that leave within 20 ms: no work, no lease, and the next fifty are served."""
+    """500 clients that leave within 20 ms, most of them before the gateway has heard of them, and
+    100 more patient ones: no work, no lease, and the next fifty are served."""
     parts = [image("circle", "blue"), text("what is it?")]
     alone = answer(client, *parts)
-    assert asyncio.run(storm(running.url)) == CLIENTS
+    assert asyncio.run(storm(running.url, CLIENTS, (0.001, 0.020))) > CLIENTS / 2
+    assert wait_until_idle(running, 15.0) == {}
+    before = looked_up(running)
+    assert asyncio.run(storm(running.url, 100, (0.02, 0.4))) > 50
+    # These come as far as the encoders and the engine.
+    assert looked_up(running) - before > 10
     assert wait_until_idle(running, 15.0) == {}
     assert asyncio.run(fifty(running.url)) == [200] * 50
     assert wait_until_idle(running, 5.0) == {}
