@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,46 +11,7 @@ from app.addresses import Guard, Refused, is_public, parse_url
 from app.fetch import Fetcher, FetchError
 from app.media_budget import MediaBudget
 from app.settings.gateway import FetchSettings
-
-Write = Callable[[bytes], Awaitable[None]]
-
-
-@dataclass
-class Server:
-    """Answers by path with raw HTTP; remembers the requests it saw."""
-
-    port: int = 0
-    answers: dict[str, Callable[[Write], Awaitable[None]] | bytes] = field(default_factory=dict)
-    heads: list[str] = field(default_factory=list)
-
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async def write(data: bytes) -> None:
-            writer.write(data)
-            await writer.drain()
-
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            self.heads.append(head)
-            answer = self.answers.get(head.split()[1], b"HTTP/1.1 404 Not Found\r\n\r\n")
-            if isinstance(answer, bytes):
-                await write(answer)
-            else:
-                await answer(write)
-        writer.close()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    found = Server()
-    listener = await asyncio.start_server(found.handle, "127.0.0.1", 0)
-    found.port = listener.sockets[0].getsockname()[1]
-    yield found
-    listener.close()
-
-
-def ok(body: bytes, *headers: str) -> bytes:
-    lines = ["HTTP/1.1 200 OK", f"content-length: {len(body)}", *headers, "", ""]
-    return "\r\n".join(lines).encode() + body
+from tests.app.raw_server import Server, Write, ok
 
 
 def redirect(to: str, status: int = 302) -> bytes:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from app.media_budget import MediaBudget
 from tests.app.fakes import World, chat, image, until, video_part, world
-from tests.app.test_fetch import Server, Write, failure, fetcher, ok
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    found = Server()
-    listener = await asyncio.start_server(found.handle, "127.0.0.1", 0)
-    found.port = listener.sockets[0].getsockname()[1]
-    yield found
-    listener.close()
+from tests.app.raw_server import Server, Write, ok
+from tests.app.test_fetch import failure, fetcher
 
 
 async def held(place: World) -> int:
