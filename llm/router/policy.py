@@ -103,12 +103,12 @@ def rank(
         cost = np.where(skip, cost + (cost.max() - cost.min() + 1.0), cost)
     if recent is None:
         recent = np.zeros(loads.size)
-    few = lowest((cost, loads, recent), first)
+    few = lowest((cost, loads, recent, ties), first)
     order = few[np.lexsort((ties[few], recent[few], loads[few], cost[few]))]
     return [int(index) for index in order[:first]]
 
 
-def lowest(keys: Sequence[Floats], count: int) -> npt.NDArray[np.intp]:
+def lowest(keys: Sequence[Floats | npt.NDArray[np.uint64]], count: int) -> npt.NDArray[np.intp]:
     """Indices of the `count` lowest by the first key, then the second and so on, in no order.
 
     Those that equal the last of them in every key are among the result.
