@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 
 from app.settings import checkpoint_directory, config_path, load_settings
 from bench.decoder import Prefill
@@ -23,6 +24,8 @@ def run(quick: bool) -> Result:
     found = kernel()
     if found is None:
         raise RuntimeError("the decoder kernel is not built; run make env")
+    threads = len(os.sched_getaffinity(0))
+    found.use_threads(threads)
     config = json.loads(
         (checkpoint_directory(load_settings(config_path(None))) / "config.json").read_text()
     )
@@ -58,7 +61,7 @@ def run(quick: bool) -> Result:
     sizes = {
         "lengths": lengths,
         "repeats": repeats,
-        "threads": 1,
+        "threads": threads,
         "window": window,
         "layers": {"full": len(pattern) - len(of_window), "window": len(of_window)},
     }
