@@ -109,13 +109,15 @@ def _encoder(settings: Settings) -> Callable[[Call], list[int]]:
 def _spread(
     trace: Sequence[Call], prompts: Sequence[list[int]], cost: CostModel, chunk: int
 ) -> list[Call]:
-    """The calls in so many seconds that prefill takes LOAD of the replicas' time."""
+    """The calls in so many seconds that they take LOAD of the replicas' time.
+
+    What a request costs outside the engines counts as well: it runs on the same processors.
+    """
     before: dict[int, int] = {}
     work = 0.0
     for call, prompt in zip(trace, prompts, strict=True):
-        work += cost.request_s(len(prompt), before.get(call.session, 0), chunk) + (
-            ANSWER_TOKENS * cost.decode_s(1, len(prompt))
-        )
+        work += cost.fixed_s + ANSWER_TOKENS * cost.decode_s(1, len(prompt))
+        work += cost.request_s(len(prompt), before.get(call.session, 0), chunk)
         before[call.session] = len(prompt)
     first, last = trace[0].at, trace[-1].at
     factor = work / (REPLICAS * LOAD) / (last - first)
