@@ -2,8 +2,8 @@
 
 720p at 30 frames per second, H.264 as x264 makes it by default but for the preset: key frames
 every 250 frames or at a cut, up to three B-frames in a row of which one is a reference, CABAC,
-deblocking, one slice a frame. A camera pans over textures, shapes move across, there is noise in every pixel and a
-cut every 20 s, so that nothing about the content is easy.
+deblocking, one slice a frame. A camera pans over textures, shapes move across, there is noise in
+every pixel and a cut every 20 s, so that nothing about the content is easy.
 """
 
 from __future__ import annotations
