@@ -7,15 +7,11 @@ CONFIG ?= configs/pocket.yaml
 
 .PHONY: env serve test lint types clean
 
-env: $(STAMP) models/pocket/model.safetensors
+env: $(STAMP)
 
 $(STAMP): requirements/cpu.txt pyproject.toml tools/bootstrap.sh llm/cpu/build.py $(wildcard llm/cpu/kernels/*.[ch]*)
 	@PYTHON=$(PYTHON) bash tools/bootstrap.sh $(VENV) requirements/cpu.txt
 	@touch $@
-
-# Random weights until a trained checkpoint is there.
-models/pocket/model.safetensors: | $(STAMP)
-	@$(BIN)/python -m tools.pocket.init --seed 0 --out models/pocket
 
 serve: env
 	@OMNISERVE_CONFIG=$(CONFIG) $(BIN)/python -m app.serve

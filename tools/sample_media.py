@@ -1,11 +1,7 @@
-"""Write the sample pictures, sound and clip that the README asks about.
-
-python -m tools.sample_media docs/media
-"""
+"""Plain pictures, sounds and clips that tests and benchmarks send."""
 
 from __future__ import annotations
 
-import argparse
 import wave
 from pathlib import Path
 
@@ -84,20 +80,3 @@ def write_clip(path: Path, pictures: list[np.ndarray], fps: int, sound: np.ndarr
             container.mux(audio.encode(frame))
         container.mux(audio.encode(None))
 
-
-def write_all(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    picture("square", "red").save(folder / "square.png")
-    picture("circle", "blue").save(folder / "circle.jpg", quality=90)
-    write_wav(folder / "beeps.wav", beeps(3, 2.0))
-    write_clip(folder / "ball.mp4", frames(4.0, 12), 12, beeps(2, 4.0))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("folder", type=Path)
-    write_all(parser.parse_args().folder)
-
-
-if __name__ == "__main__":
-    main()

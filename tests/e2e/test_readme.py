@@ -15,6 +15,7 @@ pytestmark = pytest.mark.engine
 
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 CURL = [code for kind, code in BLOCKS if kind == "bash" and code.startswith("curl")]
+(PRINTED,) = [code.splitlines() for kind, code in BLOCKS if kind == "text"]
 PYTHON = [code for kind, code in BLOCKS if kind == "python"]
 
 
@@ -48,9 +49,10 @@ def test_python(
     monkeypatch.chdir(ROOT)
     scope: dict[str, Any] = {}
     exec(compile(here(code, running), "README.md", "exec"), scope)
-    assert len(capsys.readouterr().out.splitlines()) >= 10
+    assert capsys.readouterr().out.splitlines() == 2 * PRINTED
 
 
 def test_there_are_examples() -> None:
     assert len(CURL) >= 2
     assert len(PYTHON) >= 1
+    assert len(PRINTED) >= 5
