@@ -79,4 +79,3 @@ def write_clip(path: Path, pictures: list[np.ndarray], fps: int, sound: np.ndarr
             frame.sample_rate, frame.pts = RATE, at
             container.mux(audio.encode(frame))
         container.mux(audio.encode(None))
-
