@@ -245,6 +245,14 @@ def test_frozen_mtp_training_moves_the_draft_layers_only(training: MtpTraining) 
         assert torch.equal(value, before[name]) != name.startswith("mtp."), name
 
 
+def test_answers_too_short_for_a_draft_cost_nothing(training: MtpTraining) -> None:
+    asked = Sample("chat", [user("hello")], assistant("one"))
+    batch = collate([training.mix.encoder.example(asked)], 32)
+    losses, _ = training.losses(batch, training.forward(batch), torch.Generator())
+    assert [float(losses[f"draft{k}"]) for k in (1, 2)] == [0.0, 0.0]
+    assert float(losses["draft0"]) > 0
+
+
 def test_the_tower_learns_at_half_the_rate(encoder: ChatEncoder, tmp_path: Path) -> None:
     joint = JointTraining(encoder, small(), VisionTrainer(small()), AudioTrainer(small()))
     joint.batches = iter([collate([encoder.example(sample("chat", "train", 0, 0))], 32)] * 2)

@@ -25,11 +25,14 @@ def scene(sound: bool) -> Clip:
     return clip_of(script, SECONDS, FPS, Sound(tone.astype(np.float32), RATE) if sound else None)
 
 
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("sound", [False, True])
+# A GIF has no sound.
+KINDS = [
+    (form, sound) for form in FORMATS for sound in (False, True) if not (form == "gif" and sound)
+]
+
+
+@pytest.mark.parametrize(("form", "sound"), KINDS)
 def test_what_decodes_is_what_was_drawn(form: str, sound: bool) -> None:
-    if form == "gif" and sound:
-        pytest.skip("GIF has no sound")
     clip = scene(sound)
     data, _ = film(clip, form)
     options = SamplingOptions(fps=2.0)

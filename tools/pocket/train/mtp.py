@@ -76,12 +76,14 @@ class MtpTraining(JointTraining):
         return losses, right
 
     def draft_loss(self, k: int, batch: Batch, hidden: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of layer k at rows p where token p+1 was generated and p+2+k was too."""
+        """Mean cross-entropy of layer k at rows p where token p+1 was generated and p+2+k was too;
+        0 for a batch of answers that are too short."""
         shift = 2 + k
         wanted = batch.supervised[:, shift:] & batch.supervised[:, 1 : 1 - shift]
         states = self.trunk.draft(k, self.draft_ids(batch.ids), hidden)
         logits = self.trunk.head(states[:, :-shift][wanted]).float()
-        return F.cross_entropy(logits, batch.ids[:, shift:][wanted])
+        total = F.cross_entropy(logits, batch.ids[:, shift:][wanted], reduction="sum")
+        return total / max(1, len(logits))
 
     @torch.no_grad()
     def measure(self, examples: Mapping[str, list[Example]]) -> dict[str, float]:
