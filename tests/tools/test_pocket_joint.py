@@ -249,8 +249,10 @@ def test_answers_too_short_for_a_draft_cost_nothing(training: MtpTraining) -> No
     asked = Sample("chat", [user("hello")], assistant("one"))
     batch = collate([training.mix.encoder.example(asked)], 32)
     losses, _ = training.losses(batch, training.forward(batch), torch.Generator())
-    assert [float(losses[f"draft{k}"]) for k in (1, 2)] == [0.0, 0.0]
-    assert float(losses["draft0"]) > 0
+    drafts = [float(losses[f"draft{k}"]) for k in range(len(training.trunk.mtp))]
+    assert len(drafts) > 1
+    assert drafts[0] > 0
+    assert not any(drafts[1:])
 
 
 def test_the_tower_learns_at_half_the_rate(encoder: ChatEncoder, tmp_path: Path) -> None:
