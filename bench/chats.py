@@ -54,11 +54,12 @@ def replicas(count: int, policy: str) -> Iterator[str]:
 async def ask(
     client: httpx.AsyncClient, url: str, messages: list[dict[str, Any]], most: int
 ) -> Answer:
-    """The streamed answer of at most ``most`` tokens. Raises httpx.HTTPError when refused."""
+    """The streamed answer of ``most`` tokens. Raises httpx.HTTPError when refused."""
     body = {
         "model": "mimo-pocket",
         "messages": messages,
         "max_tokens": most,
+        "ignore_eos": True,
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},

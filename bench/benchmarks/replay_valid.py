@@ -43,7 +43,7 @@ POINTS = (50, 90)
 
 
 def run(quick: bool) -> Result:
-    sessions, rounds = (14, 1) if quick else (40, 3)
+    sessions, rounds = (14, 2) if quick else (40, 3)
     settings = load_settings(CONFIG)
     chunk = settings.llm.chunked_prefill_size
     trace = calls(traces.load("conversation"), sessions, SHRINK, seed=0)
