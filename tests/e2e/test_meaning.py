@@ -4,6 +4,7 @@ media made here. ``python -m tools.pocket.eval`` measures the whole table agains
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from tools.pocket.data.text_images import read
 from tools.pocket.eval.__main__ import SHIPPED
 from tools.pocket.eval.client import Client
 from tools.pocket.eval.measure import measure
-from tools.pocket.eval.rows import SEED, Row, table
+from tools.pocket.eval.rows import SEED, table
 
 pytestmark = pytest.mark.engine
 
@@ -58,7 +59,7 @@ def asking(running: Application) -> Iterator[Client]:
 @pytest.mark.parametrize("name", FLOORS)
 def test_answers_are_true(asking: Client, name: str) -> None:
     row = ROWS[name]
-    own = Row(name, row.what, FLOORS[name], OWN.get(name, row.make), row.full, row.quick)
+    own = replace(row, bar=FLOORS[name], make=OWN.get(name, row.make))
     result = measure(asking, own, quick=True, greedy=True)
     assert result.met, f"{result.right:g} of {result.total} {row.what}; {result.wrong[:3]}"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,9 +27,12 @@ from sglang.srt.mem_cache.swa_memory_pool import SWAKVPool
 from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
 from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 from sglang.srt.model_executor.forward_batch_info import ForwardMode
+from sglang.srt.runtime_context import get_context
 from sglang.srt.sampling.sampling_params import SamplingParams
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
+from llm.cpu.patches import Patch, apply
+from llm.cpu.slots import assign_req_to_token
 from tests.llm.pool_machine_checks import check_owners
 from tests.llm.pool_machine_tags import Tags
 
@@ -42,6 +45,15 @@ CONFIGURED = {
     "speculative_num_draft_tokens": DRAFTS,
 }
 NO_PENALTY = SimpleNamespace(penalizer_orchestrator=SimpleNamespace(is_required=False))
+
+
+@contextmanager
+def configured(*more: Patch) -> Iterator[None]:
+    """SGLang's configuration of this process, the one patch that its slot tables need, and more."""
+    apply([Patch("sglang.srt.mem_cache.allocation", "assign_req_to_token_pool_func",
+                 assign_req_to_token), *more])  # fmt: skip
+    with get_context().override_server_args(**CONFIGURED):
+        yield
 
 
 def ceil(count: int, page: int) -> int:

@@ -9,20 +9,15 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from sglang.srt.runtime_context import get_context
 
-from llm.cpu import slots
-from llm.cpu.patches import Patch, apply
 from tests.llm.pool_life import live, prefill
 from tests.llm.pool_machine import opened
-from tests.llm.pool_machine_world import CONFIGURED, World
+from tests.llm.pool_machine_world import World, configured
 
 
 @pytest.fixture(scope="module", autouse=True)
-def configured() -> Iterator[None]:
-    apply([Patch("sglang.srt.mem_cache.allocation", "assign_req_to_token_pool_func",
-                 slots.assign_req_to_token)])  # fmt: skip
-    with get_context().override_server_args(**CONFIGURED):
+def sglang_as_needed() -> Iterator[None]:
+    with configured():
         yield
 
 

@@ -22,13 +22,10 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import Phase
-from sglang.srt.runtime_context import get_context
 
-from llm.cpu import slots
-from llm.cpu.patches import Patch, apply
 from tests.llm.pool_machine import run
 from tests.llm.pool_machine_faults import FAULTS, RejectedKept
-from tests.llm.pool_machine_world import CONFIGURED, World
+from tests.llm.pool_machine_world import World, configured
 
 # What each test must have met; without pressure the machine would prove little.
 EVENTS = (
@@ -38,11 +35,8 @@ EVENTS = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def configured() -> Iterator[None]:
-    """SGLang's configuration of this process, and the one patch that its slot tables need."""
-    apply([Patch("sglang.srt.mem_cache.allocation", "assign_req_to_token_pool_func",
-                 slots.assign_req_to_token)])  # fmt: skip
-    with get_context().override_server_args(**CONFIGURED):
+def sglang_as_needed() -> Iterator[None]:
+    with configured():
         yield
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.llm.pool_life import live
 from tests.llm.pool_machine import opened
 from tests.llm.test_pool_cases import text
-from tests.llm.test_tier_machine import configured  # noqa: F401
+from tests.llm.test_tier_machine import sglang_as_needed  # noqa: F401
 from tests.llm.tier_machine_world import TieredWorld
 
 PAGE = 4

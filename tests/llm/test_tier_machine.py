@@ -19,13 +19,11 @@ import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from sglang.srt.runtime_context import get_context
 
-from llm.cpu import slots
-from llm.cpu.patches import Patch, _host_pool_patches, apply
+from llm.cpu.patches import Patch, _host_pool_patches
 from llm.page_hash import page_hashes
 from tests.llm.pool_machine import EIGHTHS, PICK, PoolMachine, run
-from tests.llm.pool_machine_world import CONFIGURED
+from tests.llm.pool_machine_world import configured
 from tests.llm.test_pool_machine import EVENTS
 from tests.llm.tier_machine_faults import TIER_FAULTS
 from tests.llm.tier_machine_world import TieredWorld
@@ -37,16 +35,9 @@ TIER_EVENTS = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def configured() -> Iterator[None]:
-    apply(
-        [
-            Patch("sglang.srt.mem_cache.allocation", "assign_req_to_token_pool_func",
-                  slots.assign_req_to_token),
-            Patch("sglang.srt.mem_cache.cpp_utils.native_hash", "get_native_hash", page_hashes),
-            *_host_pool_patches(),
-        ]
-    )  # fmt: skip
-    with get_context().override_server_args(**CONFIGURED):
+def sglang_as_needed() -> Iterator[None]:
+    native = Patch("sglang.srt.mem_cache.cpp_utils.native_hash", "get_native_hash", page_hashes)
+    with configured(native, *_host_pool_patches()):
         yield
 
 
