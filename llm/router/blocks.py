@@ -4,7 +4,8 @@ The chat is read as one stream: the first system message, the tools, the other m
 message its role and fields, its text, its media. Text is cut into blocks of `block_bytes` bytes
 and at every end of a message, so that turns of a conversation, which end where messages end, fall
 on block ends. A media part is a block of its own: its content digest and its row count. Each
-digest covers its predecessor, so equal digests mean equal streams from the start.
+digest covers its predecessor, so equal digests mean equal streams from the start. They choose a
+replica and nothing else (KV is found by tokens and full media digests), so a fast 64-bit hash does.
 
 Tokens are estimated from bytes; the replica, which tokenises anyway, measures (`ledger.py`).
 """
@@ -13,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import orjson
+from xxhash import xxh3_64_intdigest as _hash
 
 from llm.router.prompt import Prompt
 
 BLOCK_BYTES = 1024
 BYTES_PER_TOKEN = 4.0
-_SEED = b"omniserve-prompt-1"
+_SEED = 2
+# Added to the seed of a block that ends a message, and of a media item.
+_END, _MEDIA = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+_MASK = (1 << 64) - 1
 # Rendered by no template, or different in an echo of the same message.
 _SKIPPED = frozenset(
     {"role", "content", "reasoning_content", "tool_calls", "refusal", "annotations", "audio"}
@@ -54,7 +58,7 @@ def chat_blocks(
     What is malformed is taken as it is: the engine's own checks refuse it later.
     """
     kwargs = body.get("chat_template_kwargs")
-    parent = _digest(_SEED, b"K" + (_json(kwargs) if kwargs else b""))
+    parent = _hash(_json(kwargs) if kwargs else b"", _SEED)
     messages = body.get("messages")
     rest = list(messages) if isinstance(messages, list) else []
     if rest and isinstance(rest[0], dict) and rest[0].get("role") == "system":
@@ -97,7 +101,7 @@ def _message(message: Any, media: Sequence[Media], parent: int, size: int) -> An
             parent = yield from _cut(text, parent, size, False, head)
             text, head = b"", b""
             item = media[part["index"]]
-            parent = _digest(parent.to_bytes(8, "big"), b"M" + item.digest.encode())
+            parent = _hash(item.digest.encode(), (parent + _MEDIA) & _MASK)
             yield Block(parent, None, item.rows, False)
         elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
             text += part["text"].encode("utf-8", "replace")
@@ -123,20 +127,20 @@ def _cut(text: bytes, parent: int, size: int, closes: bool, head: bytes = b"") -
     """
     if not text and not head and not closes:
         return parent
-    chain = parent.to_bytes(8, "big")
-    for start in range(0, max(1, len(text)), size):
+    if head:
+        parent = _hash(head, parent)
+    whole = len(text) if not closes else max(0, len(text) - 1) // size * size
+    for start in range(0, whole, size):
         piece = text[start : start + size]
-        last = closes and start + size >= len(text)
-        state = sha256(chain + (b"E" if last else b"T") + (head + b"\0" if not start else b""))
-        state.update(piece)
-        chain = state.digest()[:8]
-        parent = int.from_bytes(chain, "big")
-        yield Block(parent, piece, 0, last)
+        parent = _hash(piece, parent)
+        yield Block(parent, piece, 0, False)
+    if closes:
+        piece = text[whole:]
+        parent = _hash(piece, (parent + _END) & _MASK)
+        yield Block(parent, piece, 0, True)
+    elif not text:
+        yield Block(parent, b"", 0, False)
     return parent
-
-
-def _digest(parent: bytes, payload: bytes) -> int:
-    return int.from_bytes(sha256(parent + payload).digest()[:8], "big")
 
 
 def _json(value: Any) -> bytes:
