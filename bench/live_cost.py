@@ -22,7 +22,7 @@ from tools.replay.cost import (
 
 TOKENS = (60, 200, 450, 900, 1800, 3600)
 MORE_TOKENS = 120
-ANSWER_TOKENS = 24
+ANSWER_TOKENS = 32
 BATCH = 4
 
 
@@ -59,10 +59,9 @@ def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel
     decode pass is a token of the answer."""
     alone = list(map(_median, zip(*(r.alone for r in readings), strict=True)))
     crowd = list(map(_median, zip(*(r.crowd for r in readings), strict=True)))
-    batch = list(map(_median, zip(*(r.batch for r in readings), strict=True)))
     fixed, step, token, pair = fit_prefill(alone, chunk)
-    single = [_pass(r.alone, 1) for r in readings]
-    several = [_pass(r.batch, len(batch)) for r in readings]
+    single = [_pass([answer]) for r in readings for answer in r.alone]
+    several = [_pass(r.batch) for r in readings]
     decode_step, request, context = fit_decode([*single, *several])
     cost = CostModel(
         step,
@@ -88,12 +87,18 @@ def _median(answers: Sequence[Answer]) -> PrefillReading:
     return PrefillReading(middle.prompt, middle.cached, middle.ttft)
 
 
-def _pass(answers: Sequence[Answer], requests: int) -> DecodeReading:
-    """The median time between two tokens of these answers, ``requests`` of them at once."""
-    times = [(a.pieces[-1] - a.pieces[0]) / (a.tokens - 1) for a in answers if a.tokens > 1]
-    context = statistics.mean(a.prompt for a in answers) * requests
-    # Least squares on relative errors: a pass that a clock did not see would weigh without end.
-    return DecodeReading(requests, round(context), max(1e-4, statistics.median(times)))
+def _pass(answers: Sequence[Answer]) -> DecodeReading:
+    """The time between two tokens of answers that were given at once, while all of them were:
+    before the last one's first token others are still prefilled. Raises ValueError if there was
+    no such time."""
+    start, stop = max(a.pieces[0] for a in answers), min(a.pieces[-1] for a in answers)
+    tokens = sum(
+        sum(start < at <= stop for at in a.pieces) * a.tokens / len(a.pieces) for a in answers
+    )
+    if stop <= start or not tokens:
+        raise ValueError(f"{len(answers)} answers were never given at the same time")
+    context = sum(a.prompt for a in answers)
+    return DecodeReading(len(answers), context, len(answers) * (stop - start) / tokens)
 
 
 async def _twice(

@@ -68,11 +68,16 @@ def test_the_cost_model_is_recovered_from_answers() -> None:
         between = truth.decode_s(batch, batch * prompt)
         return Answer("", 10.0, [first + i * between for i in range(9)], prompt, cached, 9)
 
+    def early(late: Answer, seconds: float) -> Answer:
+        """An answer of the same batch whose decoding waits while the last one is prefilled."""
+        return replace(late, pieces=[late.pieces[0] - seconds, *late.pieces[1:]])
+
+    last = answer(100, 0, batch=4)
     prompts = [(40, 0), (90, 30), (200, 0), (300, 190), (700, 0), (1500, 0), (1600, 1490)]
     clean = Readings(
         [answer(*p) for p in prompts],
         [answer(*p, slower=1.4) for p in prompts],
-        [answer(100, 0, batch=4)] * 4,
+        [last, *(early(last, 0.1 * i) for i in range(3))],
     )
     # One round in which something else took the machine changes nothing.
     disturbed = Readings(
