@@ -25,6 +25,11 @@ TRAIN = (
     *("FreeMonoBold.ttf", "Roboto-Regular.ttf", "Roboto-Medium.ttf", "OpenSans-Regular.ttf"),
     *("OpenSans-Semibold.ttf", "Lato-Regular.ttf", "Lato-Bold.ttf", "LinLibertine_R.otf"),
     *("LinBiolinum_R.otf", "Carlito-Bold.ttf", "Inconsolata.otf", "NotoSerif-Bold.ttf"),
+    *("LiberationSansNarrow-Regular.ttf", "LiberationMono-Bold.ttf", "DejaVuSerif-Bold.ttf"),
+    *("DejaVuSansMono-Bold.ttf", "DejaVuSerifCondensed.ttf", "FreeMono.ttf", "FreeSerifBold.ttf"),
+    *("Roboto-Bold.ttf", "Roboto-Light.ttf", "RobotoCondensed-Regular.ttf", "OpenSans-Bold.ttf"),
+    *("OpenSans-Light.ttf", "Lato-Medium.ttf", "Lato-Light.ttf", "LinLibertine_RB.otf"),
+    *("LinBiolinum_RB.otf", "NotoSans-Bold.ttf"),
 )
 HELDOUT = (
     *("Cantarell-Regular.otf", "Cantarell-Bold.otf", "NotoSans-Regular.ttf"),

@@ -50,7 +50,14 @@ def long_sample(skill: str, seed: int, index: int, turns: int) -> Sample:
 
 
 def recall_sample(
-    split: Split, seed: int, index: int, tokens: Tokens, length: int, queries: int = 8
+    split: Split,
+    seed: int,
+    index: int,
+    tokens: Tokens,
+    length: int,
+    queries: int = 8,
+    records: int | None = None,
 ) -> Sample:
     """Item ``index`` of "recall" in ``length`` tokens, asked in sentences."""
-    return recall(stream(split, f"recall{length}", seed, index), tokens, length, queries)
+    source = stream(split, f"recall{length}", seed, index)
+    return recall(source, tokens, length, queries, records=records)

@@ -21,6 +21,7 @@ from tools.pocket.data.sample import Sound, Split, stream
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train import run
 from tools.pocket.train.audio_model import VOCABULARY, AudioTrainer
+from tools.pocket.train.precision import autocast
 
 BATCH = 20
 GROUP = 4
@@ -98,7 +99,7 @@ class AudioJob:
             with torch.no_grad():
                 self.trainer.codes.fill(self.trainer.latents(mels)[0])
         # At these lengths the plain kernel's backward is several times faster than the fused one's.
-        with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
+        with autocast(), sdpa_kernel(SDPBackend.MATH):
             losses = self.trainer.losses(mels, [target(sound) for sound in batch])
         total = sum(WEIGHTS[name] * loss for name, loss in losses.items())
         assert isinstance(total, torch.Tensor)

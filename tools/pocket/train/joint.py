@@ -67,6 +67,7 @@ TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)
 POOLS = 1 << 16  # more pools than any run takes
+HEADS_FIRST = 150  # steps in which fresh heads learn what the model says without changing it
 
 
 class JointMix(TextMix):
@@ -100,6 +101,7 @@ class JointTraining(TrunkTraining):
     fast_balance_steps = 0
     micro_batches = 1
     pages = 2  # of print, in each batch with pictures
+    heads_first = 0
     mix: JointMix
 
     def __init__(
@@ -108,6 +110,7 @@ class JointTraining(TrunkTraining):
         super().__init__(encoder, spec)
         self.vision, self.audio_trainer, self.audio = vision, audio, AudioRows(spec)
         self.row_head = nn.Linear(spec.text.hidden_size, WIDTH * MERGE**2)
+        self._alone = False
         self.reader = MediaReader(audio.tokenizer, self.audio.config.group)
         self.mix = self._mix(self.mix.seed)
         self.mixer.make = self.mix.make
@@ -121,7 +124,7 @@ class JointTraining(TrunkTraining):
     def begin_at(self, checkpoint: Path) -> None:
         """Go on from a checkpoint's weights, on data that follow from them. See ``shipped``."""
         fill_from(checkpoint, self.trunk, self.vision.tower, self.audio, self.audio_trainer)
-        self.mix.level, self.mix.reach = LEVEL, REACH
+        self.mix.level, self.mix.reach, self.heads_first = LEVEL, REACH, HEADS_FIRST
         digest = hashlib.blake2b((checkpoint / "model.safetensors").read_bytes(), digest_size=2)
         self.mixer.pool = POOLS * (1 + int.from_bytes(digest.digest(), "little"))
         self.batches = self._batches()
@@ -129,6 +132,14 @@ class JointTraining(TrunkTraining):
     def train(self, mode: bool) -> None:
         for module in (self.trunk, self.vision, self.audio):
             module.train(mode)
+
+    def step(self, number: int, optim: torch.optim.Optimizer) -> dict[str, float]:
+        self._alone = number < self.heads_first
+        return super().step(number, optim)
+
+    def _apart(self, features: torch.Tensor) -> torch.Tensor:
+        """What a head of labels reads: it must not pull at the model before it has learnt."""
+        return features.detach() if self._alone else features
 
     def embed(self, batch: Batch) -> torch.Tensor:
         """Token embeddings with media rows in place; in training also keeps ``tower_labels``."""
@@ -152,7 +163,11 @@ class JointTraining(TrunkTraining):
             labels = Labels.concat([items[i].labels for i in order])
             patches, self.vision._patches = self.vision._patches, None
             assert patches is not None
-            for prediction in (self.vision.patch_head(patches), self.vision.row_head(seen)):
+            said = (
+                self.vision.patch_head(self._apart(patches)),
+                self.vision.row_head(self._apart(seen)),
+            )
+            for prediction in said:
                 self.tower_labels = self.tower_labels + labelled(
                     prediction.reshape(-1, WIDTH), labels
                 )
@@ -167,7 +182,7 @@ class JointTraining(TrunkTraining):
         if items:
             rows = output.hidden[places(batch.examples, "vision")]
             labels = Labels.concat([item.labels for item in items])
-            own = labelled(self.row_head(rows).view(-1, WIDTH), labels)
+            own = labelled(self.row_head(self._apart(rows)).view(-1, WIDTH), labels)
             losses["labels"] = LABELS * (own + self.tower_labels)
         return losses, right
 

@@ -21,6 +21,7 @@ from tools.pocket.train.joint import JointTraining
 from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.objectives import answer_loss
 from tools.pocket.train.parallel import join
+from tools.pocket.train.precision import autocast
 from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.trunk import CHECKPOINT
 from tools.pocket.train.vision_model import VisionTrainer
@@ -105,7 +106,7 @@ class MtpTraining(JointTraining):
     @torch.no_grad()
     def accepted(self, batch: Batch) -> list[int]:
         """Accept length of every verify step in the batch's long answers."""
-        with torch.autocast("cpu", torch.bfloat16):
+        with autocast():
             hidden = self.forward(batch).hidden
             _, right = answer_loss(self.trunk, hidden, batch)
             ids = self.draft_ids(batch.ids)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tools.pocket.train.parallel import Group
+from tools.pocket.train.precision import step_type
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 STEPS = 5
@@ -26,9 +27,10 @@ ALONE = Group()
 
 
 def orthogonal(x: torch.Tensor) -> torch.Tensor:
-    """The nearest semi-orthogonal matrices of ``x`` [n, rows, columns], roughly, bfloat16."""
+    """The nearest semi-orthogonal matrices of ``x`` [n, rows, columns], roughly: bfloat16 is
+    enough for them, float32 where that is faster."""
     a, b, c = NEWTON_SCHULZ
-    x = x.bfloat16()
+    x = x.to(step_type())
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.mT

@@ -13,8 +13,9 @@ from tools.pocket.train.tokens_recall import Level, tokens_recall
 
 TEXT_SKILLS = ("copy", "count", "json", "tool", "chat", "think")
 SHARES = {"copy": 2.0, "count": 1.0, "json": 2.0, "tool": 2.0, "chat": 0.7, "think": 0.7}
-RECALL_SHARE = 2.5
+RECALL_SHARE = 8.0
 FIRST_REACH, RECALL_QUERIES = 256, 8
+MANY_QUERIES = 24  # in every second text: a long one costs as much whatever is asked of it
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ def varied(made: Sample, index: int) -> Sample:
     return replace(made, thinking=True) if index % 16 == 5 else made
 
 
-def recall_queries(length: int) -> int:
-    return max(1, min(RECALL_QUERIES, (length - 100) // 40))
+def recall_queries(length: int, most: int = RECALL_QUERIES) -> int:
+    return max(1, min(most, (length - 100) // 40))
 
 
 @dataclass
@@ -68,12 +69,14 @@ class TextMix:
             length = self.reach.length
             if rng.random() < 0.4:
                 length = int(FIRST_REACH * (length / FIRST_REACH) ** rng.random())
-            return self.recall(index, length, split)
+            return self.recall(index, length, split, many=rng.random() < 0.5)
         return self.encoder.example(varied(sample(skill, split, self.seed, index), index))
 
-    def recall(self, index: int, length: int, split: Split) -> Example:
-        queries = recall_queries(length)
-        made = recall_sample(split, self.seed, index, self.encoder.count, length, queries)
+    def recall(self, index: int, length: int, split: Split, many: bool = False) -> Example:
+        """A text with a few questions, or with one about each of ``many`` records."""
+        queries = recall_queries(length, MANY_QUERIES if many else RECALL_QUERIES)
+        stream, records = (split, self.seed, index), queries if many else None
+        made = recall_sample(*stream, self.encoder.count, length, queries, records)
         return self.encoder.example(made)
 
     @property

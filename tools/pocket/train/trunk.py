@@ -19,6 +19,7 @@ from tools.pocket.train.batches import Batch, Mixer, collate, split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.objectives import PreviousHeads, Tally, answer_loss
 from tools.pocket.train.parallel import Group, join
+from tools.pocket.train.precision import autocast
 from tools.pocket.train.run import arguments, optimizer, train, tune_process
 from tools.pocket.train.text_mix import TEXT_SKILLS, TextMix
 from tools.pocket.trunk.init import initialise
@@ -95,7 +96,7 @@ class TrunkTraining:
         totals: dict[str, float] = {"items": 0.0}
         for _ in range(micro):
             batch = next(self.batches)
-            with torch.autocast("cpu", torch.bfloat16):
+            with autocast():
                 losses, right = self.losses(batch, self.forward(batch), generator)
             (torch.stack(list(losses.values())).sum() / micro).backward()
             for name, value in losses.items():
@@ -162,7 +163,7 @@ class TrunkTraining:
             tally = Tally()
             for group in split(rows, 2 * BUDGET, self.mixer.multiple):
                 batch = collate(group, self.mixer.multiple)
-                with torch.autocast("cpu", torch.bfloat16):
+                with autocast():
                     hidden = self.forward(batch).hidden
                     _, right = answer_loss(self.trunk, hidden, batch)
                 tally.add(batch, right)

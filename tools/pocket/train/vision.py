@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from tools.pocket.data.sample import Stream, stream
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train import run, vision_data
+from tools.pocket.train.precision import autocast
 from tools.pocket.train.vision_data import SEED, Item, Labels
 from tools.pocket.train.vision_model import VisionTrainer, split
 
@@ -44,7 +45,7 @@ class VisionJob:
 
     def learn(self, items: Sequence[Item], optimizer: torch.optim.Optimizer) -> dict[str, float]:
         """One optimizer step on these items; the losses."""
-        with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
+        with autocast(), sdpa_kernel(SDPBackend.MATH):
             losses = self.trainer.losses(items)
             total = torch.stack(list(losses.values())).sum()
         optimizer.zero_grad(set_to_none=True)
@@ -68,7 +69,7 @@ class VisionJob:
                 self.heldout[name] = made
         figures: dict[str, float] = {}
         for name, items in self.heldout.items():
-            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            with torch.no_grad(), autocast():
                 _, by_row = self.trainer(items)
             labels = Labels.concat([item.labels for item in items])
             found = {key: logits.argmax(dim=-1) for key, logits in split(by_row).items()}
