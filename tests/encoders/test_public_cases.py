@@ -21,7 +21,7 @@
 | 56, 64 | a failing encoder | test_batcher, both replica tests, tests/app/test_pipeline |
 | 57 | sample formats, priming | tests/video/test_sound |
 | 58 | batches of one | test_batcher, both replica tests; here: exported as a metric |
-| 60, 61 | items above the cache, pins | test_cache, test_encode_once, tests/app; llm/test_waiting_media |
+| 60, 61 | items above the cache, pins | test_cache, test_encode_once, llm/test_waiting_media |
 | 63 | bursts without an answer | tests/app/test_pipeline; here |
 | 66 | polling | test_batcher: test_the_event_loop_stays_free |
 | 68 | the same item encoded often | test_single_flight, test_encode_once |
