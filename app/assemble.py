@@ -43,7 +43,6 @@ def make_gateway(
         served_name=settings.model.served_name,
         max_items=gateway.max_media_items,
         request_timeout_s=gateway.request_timeout_s,
-        retry_after_s=gateway.retry_after_s,
         progress_s=gateway.progress_period_s,
     )
     return Gateway(pipeline, gateway)

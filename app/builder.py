@@ -127,9 +127,10 @@ def _stage(name: str, settings: Settings) -> str:
 def _routing(name: str, settings: Settings) -> dict[str, Any]:
     router = settings.llm.router
     if _stage(name, settings) in ("LLM", "LLMPrefill") and router.policy == "kv_affinity":
+        may_sleep = settings.llm.deployments()[name].may_sleep
         config = RequestRouterConfig(
             request_router_class="llm.router.serve.KvRouter",
-            request_router_kwargs=router.router_arguments(),
+            request_router_kwargs=router.router_arguments() | {"may_sleep": may_sleep},
             request_routing_stats_period_s=router.report_period_s,
         )
     elif name in ROUTERS:

@@ -34,10 +34,7 @@ class GatewayReplica:
     ) -> None:
         checked = Settings.model_validate(settings)
         buckets, router = checked.llm.buckets.policy(), checked.llm.router
-        may_sleep = any(
-            section.autoscaling is not None and section.autoscaling.min_replicas == 0
-            for section in checked.llm.deployments().values()
-        )
+        may_sleep = any(section.may_sleep for section in checked.llm.deployments().values())
         stages = serve_stages(images, audio, video, llm, buckets, router.block_bytes, may_sleep)
         self._gateway = make_gateway(checked, model, identity, stages, store)
 

@@ -17,7 +17,7 @@ class ApiError(Exception):
     """A request that ends in an error object.
 
     `status` is the HTTP status, `message` a plain sentence, `param` the place in the request
-    ("messages[0].content[1]"), `code` a stable word for programs, `retry_after` seconds.
+    ("messages[0].content[1]"), `code` a stable word for programs.
     """
 
     def __init__(
@@ -27,14 +27,12 @@ class ApiError(Exception):
         *,
         code: str | None = None,
         param: str | None = None,
-        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "..."
         self.code = code
         self.param = param
-        self.retry_after = retry_after
 
     @property
     def type(self) -> str:
@@ -62,11 +60,9 @@ class ApiError(Exception):
         """The error object as a server-sent event, for a reply that has already begun."""
         return b"data: " + self.body() + b"\n\n"
 
-    def headers(self) -> Mapping[str, str]:
-        """Headers that go with the status."""
-        if self.retry_after is None:
-            return {}
-        return {"retry-after": str(max(1, round(self.retry_after)))}
+    def headers(self, retry_after_s: float) -> Mapping[str, str]:
+        """Headers that go with the status: with a 503, when to come again."""
+        return {"retry-after": str(max(1, round(retry_after_s)))} if self.status == 503 else {}
 
 
 def bad_request(message: str, *, code: str | None = None, param: str | None = None) -> ApiError:
@@ -79,9 +75,9 @@ def too_large(message: str, *, code: str, param: str | None = None) -> ApiError:
     return ApiError(413, message, code=code, param=param)
 
 
-def overloaded(message: str, retry_after: float) -> ApiError:
-    """503 with Retry-After: no capacity now, the request may be sent again."""
-    return ApiError(503, message, code="overloaded", retry_after=retry_after)
+def overloaded(message: str) -> ApiError:
+    """503: no capacity now, the request may be sent again."""
+    return ApiError(503, message, code="overloaded")
 
 
 def quoted(name: object, limit: int = 48) -> str:

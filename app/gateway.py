@@ -81,7 +81,7 @@ class Gateway:
             await body.discard()
         except ClientGone:
             return
-        await send_error(send, error, close=not body.complete)
+        await send_error(send, error, self._settings.retry_after_s, close=not body.complete)
 
     def _handler(self, scope: Scope) -> Handler:
         path = scope["path"].rstrip("/")
@@ -98,7 +98,7 @@ class Gateway:
     async def _chat(self, scope: Scope, body: RequestBody, receive: Receive, send: Send) -> None:
         settings = self._settings
         if self._chats >= settings.max_concurrent_requests:
-            raise overloaded("the server is at its capacity", settings.retry_after_s)
+            raise overloaded("the server is at its capacity")
         self._chats += 1
         try:
             chat = await parse_json(await body.read(scope["headers"]))
@@ -138,7 +138,6 @@ class Gateway:
                 503,
                 f"not ready: {', '.join(missing)}",
                 code="not_ready",
-                retry_after=self._settings.retry_after_s,
             )
         await send_json(send, 200, {"status": "ready", "stages": stages})
 
@@ -182,9 +181,11 @@ async def send_json(send: Send, status: int, document: Any) -> None:
     await _send_whole(send, status, orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS), {})
 
 
-async def send_error(send: Send, failure: ApiError, close: bool = False) -> None:
+async def send_error(
+    send: Send, failure: ApiError, retry_after_s: float, close: bool = False
+) -> None:
     """Send OpenAI's error object; `close` ends the connection after it."""
-    headers = {**failure.headers(), **({"connection": "close"} if close else {})}
+    headers = {**failure.headers(retry_after_s), **({"connection": "close"} if close else {})}
     await _send_whole(send, failure.status, failure.body(), headers)
 
 

@@ -16,9 +16,6 @@ from video.sequence import pack_sequence
 # to a thread and back takes longer than the decoding.
 _IN_PLACE = 1 << 20
 
-# Room for media comes back as other requests end.
-_RETRY_S = 5.0
-
 # Pictures of one clip that are fetched or decoded at once.
 _AT_ONCE = 8
 
@@ -57,7 +54,6 @@ async def read_item(item: MediaItem, fetcher: Fetches, max_bytes: int) -> bytes:
             f"{item.where}: {failure.reason}",
             code=codes.get(failure.status, "invalid_media"),
             param=item.where,
-            retry_after=_RETRY_S if failure.status == 503 else None,
         ) from None
 
 

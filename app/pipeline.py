@@ -30,7 +30,6 @@ class Pipeline:
         served_name: str,
         max_items: int,
         request_timeout_s: float,
-        retry_after_s: float,
         progress_s: float = 1.0,
     ) -> None:
         self._stages = stages
@@ -38,7 +37,6 @@ class Pipeline:
         self._served_name = served_name
         self._max_items = max_items
         self._request_timeout_s = request_timeout_s
-        self._retry_after_s = retry_after_s
         self._progress_s = progress_s
         self._created = int(time.time())
         self._asked: dict[str, asyncio.Future[bool]] = {}
@@ -132,9 +130,9 @@ class Pipeline:
         """A stage's fault as the client sees it: which stage, never its inner message."""
         logger.log(logging.INFO if isinstance(failure, StageFull) else logging.ERROR, "%s", failure)
         if isinstance(failure, StageFull):
-            return overloaded(f"the {failure.stage} is at its capacity", self._retry_after_s)
+            return overloaded(f"the {failure.stage} is at its capacity")
         if isinstance(failure, StageDied | RowsGone):
-            return overloaded(f"the {failure.stage} is not available", self._retry_after_s)
+            return overloaded(f"the {failure.stage} is not available")
         return ApiError(500, f"the {failure.stage} failed", code="internal_error")
 
 

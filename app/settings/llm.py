@@ -245,6 +245,11 @@ class LlmSettings(Scaling):
         if self.buckets.classes:
             raise ValueError("buckets.classes must be empty with disaggregation.enabled")
 
+    @property
+    def may_sleep(self) -> bool:
+        """Whether there may be no replicas as long as nobody asks."""
+        return self.autoscaling is not None and self.autoscaling.min_replicas == 0
+
     def deployments(self) -> dict[str, Self]:
         """Settings of each deployment by its name: one, one for each length bucket, or a pair."""
         if self.disaggregation.enabled:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.request_router import (
     PendingRequest,
     ReplicaID,
@@ -34,30 +35,49 @@ _RANKS = 4
 class KvRouter(RequestRouter):
     """Ranks replicas by the policy over this process's view of the deployment.
 
-    Options of `request_router_kwargs`: those of `RoutingPolicy`, and max_pairs.
+    Options of `request_router_kwargs`: those of `RoutingPolicy`, max_pairs, and may_sleep: whether
+    the deployment may have no replicas, so that a call wakes one. Without it, calls that wait when
+    the last replica goes are refused with `DeploymentUnavailableError`: a new one takes longer than
+    a client should wait without a word.
     """
 
-    def initialize_state(self, max_pairs: int = 1 << 19, **policy: float) -> None:
+    def initialize_state(
+        self, max_pairs: int = 1 << 19, may_sleep: bool = False, **policy: float
+    ) -> None:
         """Called by Serve with `request_router_kwargs`."""
         deployment = self._deployment_id
         key = view_key(deployment.app_name, deployment.name)
         self._view = view_of(key, RoutingPolicy(**policy), max_pairs)
+        self._may_sleep = may_sleep
         self._routes: dict[tuple[str, str], str] = {}
         self._asking: WeakKeyDictionary[asyncio.Task[Any], PendingRequest] = WeakKeyDictionary()
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Called by Serve when replicas come, go, or report."""
+        had = bool(self._replicas)
         super().update_replicas(replicas)
         self._view.set_replicas(replica.replica_id.unique_id for replica in replicas)
         for replica in replicas:
             report = Report.unpack(replica.routing_stats or {})
             if report is not None:
                 self._view.report(replica.replica_id.unique_id, report)
+        if had and not replicas:
+            self._refuse_waiting()
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """Called by Serve when a call finds a replica dead, before the controller knows."""
         super().on_replica_actor_died(replica_id)
         self._view.set_replicas(known.unique_id for known in self._replicas)
+        if not self._replicas:
+            self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        if self._may_sleep:
+            return
+        for pending in [*self._pending_requests_to_fulfill]:
+            if not pending.future.done():
+                pending.future.set_exception(DeploymentUnavailableError(self._deployment_id))
+                self._remove_pending_request_from_indices(pending)
 
     async def choose_replicas(
         self,
@@ -103,7 +123,7 @@ class KvRouter(RequestRouter):
             self._view.sent(name, route.id, route.prompt, time.time())
 
     def _left(self, route: str, future: asyncio.Future[Any]) -> None:
-        if future.cancelled():
+        if future.cancelled() or future.exception() is not None:
             self._view.prefilled(route)
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from ray.serve._private.common import (
     DeploymentHandleSource,
@@ -15,6 +16,7 @@ from ray.serve._private.common import (
     ReplicaID,
     RequestMetadata,
 )
+from ray.serve.exceptions import DeploymentUnavailableError
 from ray.serve.request_router import PendingRequest
 
 from llm.router.prompt import Prompt, Route
@@ -130,6 +132,37 @@ async def test_dead_and_hanging_replicas_are_not_waited_for(router: KvRouter) ->
     router.update_replicas([Replica("a2"), Replica("b")])
     assert set(view.loads()) == {"a2", "b"}
     view.check()
+
+
+@pytest.mark.parametrize("how", ["found dead", "removed"])
+async def test_calls_that_wait_when_the_last_replica_goes_are_refused(how: str) -> None:
+    for may_sleep in (False, True):
+        router = KvRouter(DEPLOYMENT, DeploymentHandleSource.REPLICA, initial_backoff_s=0.001)
+        router.initialize_state(may_sleep=may_sleep)
+        early = asyncio.create_task(route(router, call(PROMPT, "early")))
+        await asyncio.sleep(0.01)
+        full = Replica("a", queued=8)
+        router.update_replicas([full])
+        waiting = [asyncio.create_task(route(router, call(PROMPT, str(i)))) for i in range(3)]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in (early, *waiting))
+        if how == "removed":
+            router.update_replicas([])
+        else:
+            router.on_replica_actor_died(full.replica_id)
+        await asyncio.sleep(0.05)
+        if not may_sleep:
+            refused = await asyncio.gather(early, *waiting, return_exceptions=True)
+            assert {type(each) for each in refused} == {DeploymentUnavailableError}
+        view = find_view(view_key("app", "LLM"))
+        assert view is not None
+        view.check()
+        # The next one serves whoever waits or comes.
+        router.update_replicas([Replica("b")])
+        if may_sleep:
+            assert set(await asyncio.gather(early, *waiting)) == {"b"}
+        assert await route(router, call(PROMPT, "late")) == "b"
+        assert router.num_pending_requests == 0
 
 
 async def test_every_replica_stays_a_candidate(router: KvRouter) -> None:
