@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ray.serve.exceptions import (
     ReplicaUnavailableError,
     RequestCancelledError,
 )
-from ray.serve.handle import DeploymentHandle
+from ray.serve.handle import DeploymentHandle, DeploymentResponse, DeploymentResponseGenerator
 
 import encoders.errors
 import video.errors
@@ -26,7 +27,6 @@ from app.stages import (
     RowsGone,
     Sound,
     StageDied,
-    StageError,
     StageFailed,
     StageFull,
     Stages,
@@ -79,6 +79,12 @@ def translate(failure: Exception, stage: str) -> Exception:
     return StageFailed(stage, f"{type(cause).__name__}: {cause}")
 
 
+def cancel(call: DeploymentResponse[Any] | DeploymentResponseGenerator[Any]) -> None:
+    """End a call. One that failed before it reached a replica would raise its failure here."""
+    with suppress(Exception):
+        call.cancel()
+
+
 class _Calls:
     """Calls of one deployment.
 
@@ -98,7 +104,7 @@ class _Calls:
         try:
             return await response
         except asyncio.CancelledError:
-            response.cancel()
+            cancel(response)
             raise
         except Exception as failure:
             raise translate(failure, self._stage) from failure
@@ -211,18 +217,14 @@ class ServeLlm(_Calls):
         stream = handle.chat.remote(dict(body), list(embeddings), *more)
         # The rows are on their way: do not hold them for as long as the answer takes.
         del body, embeddings
-        finished = False
         try:
             async for item in stream:
                 yield item
-            finished = True
-        except StageError:
-            raise
         except Exception as failure:
             raise translate(failure, self._stage) from failure
-        finally:
-            if not finished:
-                stream.cancel()
+        except BaseException:  # the reader left
+            cancel(stream)
+            raise
 
     async def models(self) -> dict[str, Any]:
         found: dict[str, Any] = await self._call("models")

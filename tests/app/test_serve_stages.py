@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from ray import exceptions as ray_errors
-from ray.serve.exceptions import BackPressureError, RequestCancelledError
+from ray.serve._private.common import DeploymentID
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    RequestCancelledError,
+)
 
 import encoders.errors
 import video.errors
@@ -179,3 +184,29 @@ async def test_a_stream_that_breaks_is_translated() -> None:
     await anext(stream)
     with pytest.raises(StageDied):
         await anext(stream)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_call_that_never_reached_a_replica_fails_as_one_that_may_be_repeated(
+    leaves: bool,
+) -> None:
+    gone = DeploymentUnavailableError(DeploymentID("LLM", "app"))
+
+    async def unassigned() -> AsyncGenerator[bytes, None]:
+        await asyncio.sleep(30 if leaves else 0.05)
+        raise gone
+        yield b""
+
+    def raises() -> None:
+        raise gone
+
+    handle = Handle(unassigned)
+    stream = ServeLlm(handle, "language model").chat({}, [])  # type: ignore[arg-type]
+    first = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0.01)
+    # As Ray: cancelling such a call raises its failure again.
+    handle.responses[0].cancel = raises  # type: ignore[method-assign]
+    if leaves:
+        first.cancel()
+    with pytest.raises(asyncio.CancelledError if leaves else StageDied):
+        await first
