@@ -24,16 +24,19 @@ TOKENS = (60, 200, 450, 900, 1800, 3600)
 MORE_TOKENS = 120
 ANSWER_TOKENS = 32
 BATCH = 4
+BURST = 16
 
 
 @dataclass(frozen=True)
 class Readings:
     """Answers of one round: to chats ``alone``, to one on every replica at once (``crowd``), and
-    to BATCH of them at once on one replica (``batch``). The same chats in every round."""
+    to BATCH of them at once on one replica (``batch``), and to BURST short ones at once on all
+    replicas (``burst``). The same chats in every round."""
 
     alone: Sequence[Answer]
     crowd: Sequence[Answer]
     batch: Sequence[Answer]
+    burst: Sequence[Answer]
 
 
 async def measure(url: str, replicas: int, rounds: int) -> list[Readings]:
@@ -50,7 +53,8 @@ async def measure(url: str, replicas: int, rounds: int) -> list[Readings]:
                 pairs = await asyncio.gather(*(_twice(client, url, c, tokens) for c in chances))
                 crowd += [answer for pair in pairs for answer in pair]
             batch = await _batch(client, url, random.Random(f"batch {turn}"))
-            found.append(Readings(alone, crowd, batch))
+            burst = await _burst(client, url, random.Random(f"burst {turn}"))
+            found.append(Readings(alone, crowd, batch, burst))
     return found
 
 
@@ -63,6 +67,7 @@ def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel
     single = [_pass([answer]) for r in readings for answer in r.alone]
     several = [_pass(r.batch) for r in readings]
     decode_step, request, context = fit_decode([*single, *several])
+    gateway = statistics.median(_between(r.burst, token / replicas) for r in readings)
     cost = CostModel(
         step,
         token,
@@ -70,11 +75,12 @@ def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel
         decode_step,
         request,
         context,
-        fixed_s=max(0.0, fixed - step),
+        fixed_s=max(0.0, fixed - step - gateway),
+        gateway_s=gateway,
         groups_per_host=replicas,
     )
     ratios = [
-        (r.seconds - cost.fixed_s) / cost.request_s(r.tokens, r.hit, chunk)
+        (r.seconds - cost.fixed_s - gateway) / cost.request_s(r.tokens, r.hit, chunk)
         for r in crowd
         if r.tokens - r.hit >= chunk
     ]
@@ -101,6 +107,14 @@ def _pass(answers: Sequence[Answer]) -> DecodeReading:
     return DecodeReading(len(answers), context, len(answers) * (stop - start) / tokens)
 
 
+def _between(answers: Sequence[Answer], token_s: float) -> float:
+    """The time from one chat's first token to the next one's, of chats that were asked at once, on
+    average and less what engines take for their new tokens: they leave the gateway one by one."""
+    first = [answer.pieces[0] for answer in answers]
+    new = statistics.mean(answer.prompt - answer.cached for answer in answers)
+    return max(0.0, (max(first) - min(first)) / (len(first) - 1) - new * token_s)
+
+
 async def _twice(
     client: httpx.AsyncClient, url: str, chance: random.Random, tokens: int
 ) -> list[Answer]:
@@ -121,3 +135,9 @@ async def _batch(client: httpx.AsyncClient, url: str, chance: random.Random) -> 
     said = {"role": "assistant", "content": first.text}
     chats = [[*messages, said, {"role": "user", "content": words(chance, 4)}] for _ in range(BATCH)]
     return list(await asyncio.gather(*(ask(client, url, chat, ANSWER_TOKENS) for chat in chats)))
+
+
+async def _burst(client: httpx.AsyncClient, url: str, chance: random.Random) -> list[Answer]:
+    """Short chats at the same time."""
+    chats: list[Messages] = [[{"role": "user", "content": words(chance, 20)}] for _ in range(BURST)]
+    return list(await asyncio.gather(*(ask(client, url, chat, 2) for chat in chats)))

@@ -10,9 +10,10 @@ first two and with all tiers for the others; a hit from elsewhere than meant is 
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -228,23 +229,40 @@ def _same(answers: dict[str, dict[int, dict[str, Any]]], kind: str) -> None:
 
 
 def _prompts(directory: Path, count: int) -> list[list[int]]:
-    """Conversations of the miniature's own kind that its training did not see."""
+    """Conversations of the miniature's own kind that its training did not see, and at the end a
+    question whose true answer is longer than any that is timed: behind its answer a model that may
+    not stop says what nobody can draft."""
     from transformers import AutoTokenizer
 
     from tools.pocket.data.chat import chat
-    from tools.pocket.data.sample import Stream
-    from tools.pocket.data.text_tasks import copy
+    from tools.pocket.data.sample import Sample, Stream
+    from tools.pocket.data.text_tasks import copy, long
     from tools.pocket.data.text_tasks import count as counting
 
     tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=True)
+
+    def draw(task: Callable[[Stream], Sample], number: int) -> Sample:
+        return task(Stream("heldout", f"bench_mtp_{task.__name__}", 0, number))
+
+    def lasts(sample: Sample) -> bool:
+        answer = tokenizer.encode(sample.answer["content"], add_special_tokens=False)
+        return len(answer) >= LENGTHS[-1]
+
+    def lasting(counts: bool) -> Iterator[Sample]:
+        """Endless: far counts, or long passages to repeat."""
+        for i in itertools.count():
+            sample = draw(long, i)
+            if lasts(sample) and sample.messages[-1]["content"].startswith("Count") is counts:
+                yield sample
+
+    kinds = itertools.cycle((lasting(True), lasting(False)))
     prompts = []
-    for i in range(count):
+    for i, sample in enumerate(next(kind) for kind in itertools.islice(kinds, count)):
         messages: list[dict[str, Any]] = []
-        for task in (chat, counting, copy, counting, copy):
-            sample = task(Stream("heldout", f"bench_mtp_{task.__name__}_{len(messages)}", 0, i))
-            messages += [m for m in sample.messages if m["role"] != "system"] + [sample.answer]
+        for earlier in (draw(task, i) for task in (chat, counting, copy)):
+            messages += [m for m in earlier.messages if m["role"] != "system"] + [earlier.answer]
         text = tokenizer.apply_chat_template(
-            messages[:-1], add_generation_prompt=True, tokenize=False
+            messages + sample.messages, add_generation_prompt=True, tokenize=False
         )
         prompts.append(tokenizer.encode(text, add_special_tokens=False))
     return prompts

@@ -75,7 +75,7 @@ def _result(
     for name, (measured, found) in sides.items():
         figures[f"live_{name}"], figures[f"simulated_{name}"] = float(measured), float(found)
         bars[f"{name}_error"] = Bar(abs(float(found) / float(measured) - 1), at_most=0.15)
-    for name in ("fixed_s", "step_s", "token_s", "pair_s", "decode_step_s"):
+    for name in ("fixed_s", "gateway_s", "step_s", "token_s", "pair_s", "decode_step_s"):
         figures[f"fitted_{name.removesuffix('_s')}_us"] = getattr(cost, name) * 1e6
     figures["fitted_crowding"] = cost.crowding
     figures["live_output_tokens"] = float(np.mean([a.tokens for a in answers]))
@@ -116,7 +116,7 @@ def _spread(
     before: dict[int, int] = {}
     work = 0.0
     for call, prompt in zip(trace, prompts, strict=True):
-        work += cost.fixed_s + ANSWER_TOKENS * cost.decode_s(1, len(prompt))
+        work += cost.gateway_s + cost.fixed_s + ANSWER_TOKENS * cost.decode_s(1, len(prompt))
         work += cost.request_s(len(prompt), before.get(call.session, 0), chunk)
         before[call.session] = len(prompt)
     first, last = trace[0].at, trace[-1].at

@@ -61,10 +61,12 @@ def test_equal_prefixes_of_tokens_are_equal_blocks() -> None:
 
 
 def test_the_cost_model_is_recovered_from_answers() -> None:
-    truth = replace(COST, fixed_s=0.5, crowding=1.4, groups_per_host=2)
+    truth = replace(COST, fixed_s=0.4, gateway_s=0.1, crowding=1.4, groups_per_host=2)
 
     def answer(prompt: int, cached: int, slower: float = 1.0, batch: int = 1) -> Answer:
-        first = 10.5 + slower * (truth.request_s(prompt, cached, 64))
+        first = (
+            10.0 + truth.fixed_s + truth.gateway_s + slower * (truth.request_s(prompt, cached, 64))
+        )
         between = truth.decode_s(batch, batch * prompt)
         return Answer("", 10.0, [first + i * between for i in range(9)], prompt, cached, 9)
 
@@ -72,23 +74,32 @@ def test_the_cost_model_is_recovered_from_answers() -> None:
         """An answer of the same batch whose decoding waits while the last one is prefilled."""
         return replace(late, pieces=[late.pieces[0] - seconds, *late.pieces[1:]])
 
+    def leaving(first: Answer, number: int) -> Answer:
+        """The answer to a chat that passed the gateway behind so many others."""
+        later = number * (truth.gateway_s + 30 * truth.token_s / 2)
+        return replace(first, pieces=[first.pieces[0] + later, *first.pieces[1:]])
+
     last = answer(100, 0, batch=4)
     prompts = [(40, 0), (90, 30), (200, 0), (300, 190), (700, 0), (1500, 0), (1600, 1490)]
     clean = Readings(
         [answer(*p) for p in prompts],
         [answer(*p, slower=1.4) for p in prompts],
         [last, *(early(last, 0.1 * i) for i in range(3))],
+        [leaving(answer(30, 0), number) for number in range(5)],
     )
     # One round in which something else took the machine changes nothing.
     disturbed = Readings(
         [answer(*p, slower=9.0) for p in prompts],
         [answer(*p, slower=9.0) for p in prompts],
         clean.batch,
+        clean.burst,
     )
     found = fitted([clean, disturbed, clean], 2, 64)
     assert found.crowding == pytest.approx(1.4, rel=0.01)
     assert found.groups_per_host == 2
+    assert found.gateway_s == pytest.approx(0.1, rel=0.01)
     for prompt, hit in prompts:
-        expected = truth.fixed_s + truth.request_s(prompt, hit, 64)
-        assert found.fixed_s + found.request_s(prompt, hit, 64) == pytest.approx(expected, rel=0.01)
+        expected = truth.fixed_s + truth.gateway_s + truth.request_s(prompt, hit, 64)
+        outside = found.fixed_s + found.gateway_s
+        assert outside + found.request_s(prompt, hit, 64) == pytest.approx(expected, rel=0.01)
     assert found.decode_s(4, 400) == pytest.approx(truth.decode_s(4, 400), rel=0.02)

@@ -87,7 +87,7 @@ class Cluster:
         """Serve everything. Raises ValueError for a request that no replica can ever hold."""
         events: list[tuple[float, int, int, int]] = []
         ranks, groups, replicas = self.setup.cost.ranks, self.groups, self.replicas
-        ready = self.workload.ready.tolist()
+        ready = _in_line(self.workload.ready.tolist(), self.setup.cost.gateway_s)
         upcoming = _requests(self.workload)
         count, sent, sequence = len(ready), 0, 0
         next_arrival = ready[0] if ready else inf
@@ -148,6 +148,15 @@ class Cluster:
                 self.router.report(replica, now)
                 if replica.changes:
                     replica.changes.clear()
+
+
+def _in_line(arrivals: list[float], seconds: float) -> list[float]:
+    """When requests leave a gateway that works so long on each, one after the other."""
+    free, left = -inf, []
+    for arrival in arrivals:
+        free = max(arrival, free) + seconds
+        left.append(free)
+    return left
 
 
 def _requests(workload: Workload) -> Iterator[Request]:

@@ -42,6 +42,8 @@ class CostModel:
     load_overlaps: bool = True
     # Everything outside the engine: gateway, routing, network.
     fixed_s: float = 0.0
+    # Before that: requests pass the gateway one after the other.
+    gateway_s: float = 0.0
     # So many groups share one host's processors; a pass that begins while another of them works
     # takes ``crowding`` times as long.
     groups_per_host: int = 1

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tools.replay.workload import Workload, offsets_of
+from tools.replay.workload import Floats, Workload, offsets_of
 
 MOONCAKE_BLOCK = 512
+TICK_ERROR_S = 0.01
 FOLDER_VARIABLE = "OMNISERVE_TRACES"
 MOONCAKE = {"conversation": "mooncake_conversation.jsonl", "synthetic": "mooncake_synthetic.jsonl"}
 AZURE = {"azure-code": "azure_2023_code.csv", "azure-conv": "azure_2023_conv.csv"}
@@ -69,7 +70,7 @@ def mooncake(name: str, path: Path) -> Workload:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path.name}, line {number}: {error}") from error
     rows.sort(key=lambda r: r[0])
-    arrival = np.array([r[0] for r in rows], np.float64)
+    arrival = spread_ticks(np.array([r[0] for r in rows], np.float64))
     paths = [r[3] for r in rows]
     workload = Workload(
         name,
@@ -85,6 +86,24 @@ def mooncake(name: str, path: Path) -> Workload:
     )
     workload.check()
     return workload
+
+
+def spread_ticks(times: Floats) -> Floats:
+    """Sorted times [n], where most of them are multiples of a tick that several requests share.
+
+    Mooncake's conversations are recorded in ticks of 3 s, give or take 3 ms. Requests of a tick
+    are spread over it by chance (always the same), in their order: together at its start they
+    would be bursts that nobody sent. Other times are left as they are.
+    """
+    gaps = np.diff(np.unique(times))
+    gaps = gaps[gaps > TICK_ERROR_S]
+    if not len(gaps) or len(gaps) > len(times) / 2:
+        return times
+    number = np.round(times / np.median(gaps))
+    tick = times[-1] / number[-1]
+    if np.abs(times - number * tick).max() > tick / 4:
+        return times
+    return np.sort((number + np.random.default_rng(0).random(len(times))) * tick)
 
 
 def azure(name: str, path: Path) -> Workload:

@@ -191,6 +191,14 @@ def test_fixed_time_is_added_to_every_token() -> None:
     assert results.ttft[0] == pytest.approx(0.5 + COST.request_s(BLOCK, 0, 64))
 
 
+def test_requests_pass_the_gateway_one_after_the_other() -> None:
+    cost: CostModel = replace(COST, gateway_s=0.5)
+    requests = workload([[1], [2], [3], [4]], [0.0, 0.0, 0.25, 10.0])
+    results = run(setup(groups=4, cost=cost), requests)
+    one = COST.request_s(BLOCK, 0, 64)
+    assert results.ttft.tolist() == pytest.approx([0.5 + one, 1 + one, 1.25 + one, 0.5 + one])
+
+
 def test_a_pass_takes_longer_while_a_neighbour_on_the_host_works() -> None:
     shared = replace(COST, groups_per_host=2, crowding=1.5)
     one = COST.request_s(BLOCK, 0, 64)

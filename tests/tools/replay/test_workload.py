@@ -32,6 +32,23 @@ def test_a_mooncake_file_is_read(tmp_path: Path) -> None:
     assert read.infinite_hits() == pytest.approx((512 + 1024 + 512) / 5100)
 
 
+def test_requests_of_a_tick_are_spread_over_it_in_their_order() -> None:
+    jitter = np.random.default_rng(1).uniform(-0.003, 0.003, 400)
+    ticks = np.sort(np.repeat(np.arange(40) * 3.0, 10) + jitter)
+    spread = traces.spread_ticks(ticks)
+    assert (np.diff(spread) >= 0).all()
+    assert (np.floor(spread / 3.0) == np.round(ticks / 3.0)).all()
+    # As many come in each third of a tick.
+    thirds = np.bincount(((spread % 3.0) // 1.0).astype(int), minlength=3)
+    assert thirds.min() > 100
+    assert (traces.spread_ticks(ticks) == spread).all()
+    # What was recorded as it came stays.
+    recorded = np.sort(np.random.default_rng(2).uniform(0, 100, 300))
+    assert (traces.spread_ticks(recorded) == recorded).all()
+    few = np.array([0.0, 3.0, 4.0, 5.0])
+    assert (traces.spread_ticks(few) == few).all()
+
+
 def test_a_bad_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     file.write_text('{"timestamp": 0, "input_length": 10, "output_length": 1}\n')

@@ -12,7 +12,7 @@ from tools.pocket.data.sample import Sample, Split, Stream, stream
 from tools.pocket.data.scene_questions import look
 from tools.pocket.data.sounds import hear_tones, hear_words
 from tools.pocket.data.text_images import read
-from tools.pocket.data.text_tasks import copy, count, json_record
+from tools.pocket.data.text_tasks import copy, count, json_record, long
 from tools.pocket.data.thinking import think
 from tools.pocket.data.tool_tasks import tool_call
 
@@ -25,6 +25,7 @@ SKILLS: dict[str, Callable[[Stream], Sample]] = {
     "watch": watch,
     "copy": copy,
     "count": count,
+    "long": long,
     "json": json_record,
     "tool": tool_call,
     "chat": chat,

@@ -1,4 +1,4 @@
-"""Text skills by name: copy, count, sort, JSON by schema."""
+"""Text skills by name: copy, count, sort, long answers, JSON by schema."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _MORE = (
     "rain",
 )
 VOCABULARY = (*WORDS, *_MORE, *COLOURS, *NUMBERS)
+REPEAT = ("Repeat this: {}", "Copy this: {}", "Say this again: {}")
 
 
 def copy(stream: Stream) -> Sample:
@@ -41,12 +42,24 @@ def copy(stream: Stream) -> Sample:
         joint = rng.choice(("", " "))
     task = rng.random()
     if task < 0.6 or len(items) > 7:
-        ask, result = rng.choice(("Repeat this: {}", "Copy this: {}", "Say this again: {}")), items
+        ask, result = rng.choice(REPEAT), items
     elif task < 0.8:
         ask, result = rng.choice(("Reverse this: {}", "Write this backwards: {}")), items[::-1]
     else:
         ask, result = rng.choice(("Sort this: {}", "Put this in order: {}")), sorted(items)
     return Sample("copy", [user(ask.format(joint.join(items)))], assistant(joint.join(result)))
+
+
+def long(stream: Stream) -> Sample:
+    """Repeat a long passage of words, or count far. Answers of 100 to 350 tokens. Skill "long"."""
+    rng = stream.rng
+    if rng.random() < 0.5:
+        start, length = rng.randint(0, 99), rng.randint(40, 130)
+        numbers = " ".join(str(n) for n in range(start, start + length + 1))
+        asked = user(f"Count from {start} to {start + length}.")
+        return Sample("long", [asked], assistant(numbers))
+    passage = " ".join(rng.choice(VOCABULARY) for _ in range(rng.randint(40, 160)))
+    return Sample("long", [user(rng.choice(REPEAT).format(passage))], assistant(passage))
 
 
 def count(stream: Stream) -> Sample:

@@ -11,8 +11,16 @@ from tools.pocket.data.sample import Sample, Split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.tokens_recall import Level, tokens_recall
 
-TEXT_SKILLS = ("copy", "count", "json", "tool", "chat", "think")
-SHARES = {"copy": 2.0, "count": 1.0, "json": 2.0, "tool": 2.0, "chat": 0.7, "think": 0.7}
+SHARES = {
+    "copy": 2.0,
+    "count": 1.0,
+    "long": 3.0,
+    "json": 2.0,
+    "tool": 2.0,
+    "chat": 0.7,
+    "think": 0.7,
+}
+TEXT_SKILLS = tuple(SHARES)
 RECALL_SHARE = 8.0
 FIRST_REACH, RECALL_QUERIES = 256, 8
 MANY_QUERIES = 24  # in every second text: a long one costs as much whatever is asked of it
