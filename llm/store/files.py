@@ -12,6 +12,8 @@ from llm.store.entry import HEADER_BYTES, Views, header, is_intact, size_of
 # Far below the limit of open files; a miss costs one open().
 _MAX_OPEN = 128
 _MAX_PARTS = 512
+# Bytes of one write, unless a page is larger: what was hashed for its header is still in the cache.
+_MAX_BYTES = 1 << 20
 
 
 class Readers:
@@ -81,7 +83,7 @@ class Writer:
             rows.append((key, self.end, size_of(views)))
             parts += [header(key, views), *views]
             self.end += HEADER_BYTES + rows[-1][2]
-            if len(parts) >= _MAX_PARTS:
+            if len(parts) >= _MAX_PARTS or self.end - start >= _MAX_BYTES:
                 self._write(parts, start)
                 parts, start = [], self.end
         if parts:
