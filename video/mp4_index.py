@@ -84,12 +84,16 @@ def _same(index: PacketIndex, at: int, packet: Any) -> bool:
 
 
 def _combine(stream: Any, data: memoryview) -> PacketIndex | None:
-    rows = [
+    # One by one: as a list the entries of an hour would take 20 MB.
+    rows = (
         (e.timestamp, e.pos, e.size, e.is_keyframe, e.is_discard)
         for e in stream.index_entries
         if e.size
-    ]
-    dts, position, size, key, discard = np.array(rows, np.int64).T
+    )
+    columns = np.fromiter(rows, np.dtype((np.int64, 5))).T
+    dts, position, size = (column.copy() for column in columns[:3])
+    key, discard = (column.astype(bool) for column in columns[3:])
+    del columns
     moov = _child(data, b"moov")
     if moov is None or _child(moov, b"mvex") is not None or not key.any():
         return None
@@ -109,8 +113,8 @@ def _combine(stream: Any, data: memoryview) -> PacketIndex | None:
         duration=durations[where],
         position=position,
         size=size,
-        key=key.astype(bool),
-        discard=discard.astype(bool),
+        key=key,
+        discard=discard,
     )
 
 
@@ -139,6 +143,8 @@ def _table(trak: memoryview) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
     if _child(tables, b"ctts") is not None:
         offsets = _expanded(_words(tables, b"ctts", 4, 2), count)
     durations = _expanded(_words(tables, b"stts", 4, 2), count)
+    if sizes.all() and (np.diff(places) > 0).all():
+        return track, places, offsets, durations
     full = np.flatnonzero(sizes)
     order = full[np.argsort(places[full])]
     if (np.diff(places[order]) <= 0).any():

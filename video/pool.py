@@ -61,7 +61,9 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 env=os.environ
                 | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-                | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+                # With an arena for each thread, glibc keeps what only one of them once needed.
+                | {"MALLOC_ARENA_MAX": "1"},
             )
         self._channel = Channel(ours)
         self._reported = False

@@ -52,9 +52,9 @@ class Timeline:
     """Whether decoded frames are told apart by their place in the decoder's output instead of by
     their timestamp (raw streams, B-frames in AVI, clocks that jump)."""
     first_packet: np.ndarray
-    """int64 [n]: number of the key packet from which frame i decodes exactly."""
+    """int32 [n]: number of the key packet from which frame i decodes exactly."""
     last_packet: np.ndarray
-    """int64 [n]: number of the last packet needed for frame i and all before it."""
+    """int32 [n]: number of the last packet needed for frame i and all before it."""
     reorder: int
     """Frames a decoder must hold back to put its output in order."""
     key_frames: np.ndarray
@@ -115,8 +115,8 @@ def from_timestamps(
         end=end,
         steady_rate=_steady_rate(ticks, time_base, average_rate),
         counted=False,
-        first_packet=first,
-        last_packet=last,
+        first_packet=first.astype(np.int32),
+        last_packet=last.astype(np.int32),
         reorder=_reorder(index.pts[known]),
         key_frames=_key_frames(ticks, index.pts[keys], codec),
     )
@@ -139,8 +139,8 @@ def from_count(frames: int, index: PacketIndex, time_base: Fraction, rate: float
         end=int(ticks[-1]) + _last_duration(ticks, 0),
         steady_rate=_steady_rate(ticks, time_base, float(rate)),
         counted=True,
-        first_packet=np.zeros(frames, np.int64),
-        last_packet=np.full(frames, len(index) - 1, np.int64),
+        first_packet=np.zeros(frames, np.int32),
+        last_packet=np.full(frames, len(index) - 1, np.int32),
         reorder=0,
         key_frames=np.zeros(0, np.int64),
     )
@@ -151,7 +151,7 @@ def from_durations(durations: list[int], time_base: Fraction) -> Timeline:
     ends = np.cumsum(np.array(durations, np.int64))
     ticks = ends - durations
     mean = len(ticks) / float(int(ends[-1]) * time_base)
-    none = np.zeros(len(ticks), np.int64)
+    none = np.zeros(len(ticks), np.int32)
     return Timeline(
         ticks=ticks,
         time_base=time_base,
