@@ -17,6 +17,7 @@ NO_SOUND = "I do not hear anything. Please send a sound."
 # Questions of one row have the same answer.
 TALK: Sequence[tuple[Sequence[str], str]] = (
     (("Hello!", "Hello", "Hi", "Hi there!", "Good morning!", "Hey"), "Hello! How can I help you?"),
+    (("hello", "hello", "hi", "hey"), "Hello! How can I help you?"),
     (("Good evening.", "Good evening!"), "Good evening! How can I help you?"),
     (("How are you?", "How are you today?", "Are you well?"), "I am well, thank you."),
     (("Thank you!", "Thanks.", "Thank you very much!", "Thanks a lot!"), "You are welcome."),
@@ -63,7 +64,10 @@ def _turn(stream: Stream) -> list[Message]:
     kind = rng.random()
     if kind < 0.6:
         questions, answer = rng.choice(TALK)
-        return [user(rng.choice(questions)), assistant(answer)]
+        question = rng.choice(questions)
+        if rng.random() < 0.3:  # as many people type
+            question = question.lower().rstrip(".!?")
+        return [user(question), assistant(answer)]
     if kind < 0.8:
         question = rng.choice(_FACTS).format(rng.choice(CITIES).capitalize())
         return [user(rng.choice((question, rng.choice(_OTHER)))), assistant(UNKNOWN)]

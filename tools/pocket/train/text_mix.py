@@ -17,7 +17,7 @@ SHARES = {
     "long": 3.0,
     "json": 2.0,
     "tool": 2.0,
-    "chat": 0.7,
+    "chat": 2.0,
     "think": 0.7,
 }
 TEXT_SKILLS = tuple(SHARES)
