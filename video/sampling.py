@@ -146,7 +146,8 @@ def _nearest(seconds: np.ndarray, keys: np.ndarray, indices: np.ndarray) -> np.n
     """For each of the chosen frames the key frame nearest to it, the earlier of two; each once."""
     behind = np.clip(np.searchsorted(keys, indices), 1, max(1, len(keys) - 1))
     before, after = keys[behind - 1], keys[np.minimum(behind, len(keys) - 1)]
-    closer = seconds[after] - seconds[indices] < seconds[indices] - seconds[before]
+    # Equally near but for rounding is equally near.
+    closer = seconds[after] - seconds[indices] < seconds[indices] - seconds[before] - 1e-6
     return _paired(np.unique(np.where(closer, after, before)))
 
 

@@ -45,7 +45,7 @@ async def test_downloads_share_the_room(server: Server, declared: bool) -> None:
 async def test_a_full_gateway_says_when_to_come_back(server: Server) -> None:
     server.answers["/clip"] = ok(bytes(300))
     private = {"private_hosts": [f"127.0.0.1:{server.port}"]}
-    limits = {"max_media_bytes": 500, "held_media_bytes": 600}
+    limits = {"max_media_bytes": 500, "held_media_bytes": 600, "retry_after_s": 5}
     place = world(gateway=limits, fetch=private)
     remote = {"type": "video_url", "video_url": {"url": f"http://127.0.0.1:{server.port}/clip"}}
     place.images.delay = 30
