@@ -134,7 +134,9 @@ def plan(budget: int, kv: KvGeometry, demand: PoolDemand) -> Pools:
         full = swa = budget // (kv.full_bytes + kv.swa_bytes) // page * page
     else:
         full = (budget - swa * kv.swa_bytes) // kv.full_bytes // page * page
-    return Pools(full, swa, full * kv.full_bytes + swa * kv.swa_bytes, int(n))
+    # Whole pages may leave the last conversation some tokens short.
+    held = int(min(n, full // typical))
+    return Pools(full, swa, full * kv.full_bytes + swa * kv.swa_bytes, held)
 
 
 def check_pools(full_tokens: int, swa_tokens: int, kv: KvGeometry, demand: PoolDemand) -> None:
