@@ -127,13 +127,11 @@ def plan(budget: int, kv: KvGeometry, demand: PoolDemand) -> Pools:
             f"and {kv.swa_bytes} bytes * {live} SWA slots for their windows and a chunk of "
             f"{demand.chunk}, make {needed}"
         )
-    full = n * typical
     swa = (n - demand.running) * tail + live
     swa = -(-swa // page) * page
-    if swa > full:  # conversations shorter than their windows: as many slots in both pools
+    full = (budget - swa * kv.swa_bytes) // kv.full_bytes // page * page
+    if swa > min(full, n * typical):  # conversations shorter than their windows: equal pools
         full = swa = budget // (kv.full_bytes + kv.swa_bytes) // page * page
-    else:
-        full = (budget - swa * kv.swa_bytes) // kv.full_bytes // page * page
     # Whole pages may leave the last conversation some tokens short.
     held = int(min(n, full // typical))
     return Pools(full, swa, full * kv.full_bytes + swa * kv.swa_bytes, held)
