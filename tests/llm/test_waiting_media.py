@@ -48,7 +48,6 @@ def test_waiting_chats_pin_nothing(client: Client) -> None:
     assert store is not None
     question = {"messages": picture_question(0, 1)}
     pictures = [[image(100 + 2 * i, ROWS), image(101 + 2 * i, ROWS)] for i in range(CHATS)]
-    lost: list[int] = []
     refused: list[int] = []
 
     async def one(number: int) -> Any:
@@ -59,7 +58,6 @@ def test_waiting_chats_pin_nothing(client: Client) -> None:
         try:
             return await client.collect(BODY | question, [e for e in kept if e])
         except RowsLost:
-            lost.append(number)
             return await client.collect(BODY | question, pictures[number])
 
     async def all_at_once() -> list[Any]:
