@@ -110,31 +110,32 @@ def plan(budget: int, kv: KvGeometry, demand: PoolDemand) -> Pools:
     """The pools that hold the most typical conversations in ``budget`` bytes.
 
     n conversations, running or waiting, take n * typical full slots and n tails; the running ones
-    take their worst case on top: n = (budget - S * running_slots) / (F * typical + S * tail).
+    take their worst case on top, and the SWA pool up to a page less one slot:
+    n = (budget - S * (running_slots + page - 1)) / (F * typical + S * tail).
     Raises PoolError where the budget cannot hold every running request at typical length.
     """
     page = demand.page
     typical = -(-demand.typical_tokens // page) * page
     tail, live = demand.tail_slots(kv.window), demand.running_slots(kv.window)
     each = kv.full_bytes * typical + kv.swa_bytes * tail
-    # Running requests have their windows in ``live`` already.
-    n = (budget - kv.swa_bytes * (live - demand.running * tail)) // each
+    # Running requests have their windows in ``live`` already; the SWA pool ends in a whole page.
+    fixed = kv.swa_bytes * (live - demand.running * tail + page - 1)
+    n = (budget - fixed) // each
     if n < demand.running:
-        needed = demand.running * each + kv.swa_bytes * (live - demand.running * tail)
         raise PoolError(
             f"{budget} bytes of KV hold {max(0, n)} conversations of {typical} tokens, and "
             f"{demand.running} shall run at once: {kv.full_bytes} bytes * {typical} tokens each, "
-            f"and {kv.swa_bytes} bytes * {live} SWA slots for their windows and a chunk of "
-            f"{demand.chunk}, make {needed}"
+            f"and {kv.swa_bytes} bytes * {live} SWA slots, in pages of {page}, for their windows "
+            f"and a chunk of {demand.chunk}, make {demand.running * each + fixed}"
         )
+    full = n * typical
     swa = (n - demand.running) * tail + live
     swa = -(-swa // page) * page
-    full = (budget - swa * kv.swa_bytes) // kv.full_bytes // page * page
-    if swa > min(full, n * typical):  # conversations shorter than their windows: equal pools
+    if swa > full:  # conversations shorter than their windows: as many slots in both pools
         full = swa = budget // (kv.full_bytes + kv.swa_bytes) // page * page
-    # Whole pages may leave the last conversation some tokens short.
-    held = int(min(n, full // typical))
-    return Pools(full, swa, full * kv.full_bytes + swa * kv.swa_bytes, held)
+    else:
+        full = (budget - swa * kv.swa_bytes) // kv.full_bytes // page * page
+    return Pools(full, swa, full * kv.full_bytes + swa * kv.swa_bytes, int(n))
 
 
 def check_pools(full_tokens: int, swa_tokens: int, kv: KvGeometry, demand: PoolDemand) -> None:

@@ -39,7 +39,9 @@ def replica(
     store = StoreOptions(str(tmp_path_factory.mktemp("store") / "omniserve-test"), 1 << 20)
 
     async def build() -> LLMReplica:
-        settings = SETTINGS | {"model_path": str(pocket_checkpoint), "store": store}
+        # Measured times must not decide which rows are computed together.
+        mtp = SETTINGS["mtp"] | {"adaptive": False}
+        settings = SETTINGS | {"model_path": str(pocket_checkpoint), "store": store, "mtp": mtp}
         replica = LLMReplica(settings)
         assert await replica.ready()
         return replica
