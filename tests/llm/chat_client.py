@@ -33,11 +33,6 @@ class Client:
         assert isinstance(head, ReplyHead)
         return head, b"".join(p for p in pieces[1:] if isinstance(p, bytes))
 
-    def forget(self) -> None:
-        """Empty the prefix cache: a hit on a common beginning would sum in other parts."""
-        manager = self.replica._engine.tokenizer_manager
-        assert self.loop.run_until_complete(manager.flush_cache()).success
-
     def many(self, *bodies: dict[str, Any]) -> list[tuple[ReplyHead, bytes]]:
         async def run() -> list[tuple[ReplyHead, bytes]]:
             return await asyncio.gather(*(self.collect(b, []) for b in bodies))
