@@ -93,7 +93,8 @@ async def tier_stats(manager: Any) -> list[dict[str, Any]]:
     """Counters of the tiers, one set per group of data-parallel attention.
 
     ``manager``: SGLang's tokenizer manager. Each set has ``tokens`` (of prompts that have finished:
-    all, and those found on the device, on the host and in the store), with L2 ``host`` (slots of
-    each pool) and with our L3 ``store`` (`Tier.stats` of each tier).
+    all, and those found on the device, on the host and in the store), with L2 ``moving`` (prefixes
+    on their way between tiers) and ``host`` (slots of each pool), and with our L3 ``store``
+    (`Tier.stats` of each tier).
     """
     return [state["tiers"] for state in await manager.get_internal_state() if "tiers" in state]

@@ -110,17 +110,16 @@ def sleep_on_idle(original: Any, scheduler: Any) -> None:
     tree = scheduler.tree_cache
     if scheduler.idle_sleeper is None or getattr(tree, "cache_controller", None) is None:
         return original(scheduler)
-    moving = (
-        tree.ongoing_prefetch
-        or tree.ongoing_backup
-        or tree.ongoing_write_through
-        or tree.cache_controller.write_queue
-        or scheduler.waiting_queue
-    )
-    if not moving:
+    if not moving(tree) and not scheduler.waiting_queue:
         return original(scheduler)
     scheduler.idle_sleeper.poller.poll(1)
     return None
+
+
+def moving(tree: Any) -> int:
+    """How many prefixes are on their way between tiers."""
+    ways = (tree.ongoing_prefetch, tree.ongoing_backup, tree.ongoing_write_through)
+    return sum(map(len, ways)) + len(tree.cache_controller.write_queue)
 
 
 def add_state(result: None, readback: Any, state: dict[str, Any]) -> None:
@@ -131,6 +130,7 @@ def add_state(result: None, readback: Any, state: dict[str, Any]) -> None:
     found: dict[str, Any] = {"tokens": dict(of(tree).tokens)}
     controller = tree.cache_controller
     if controller is not None:
+        found["moving"] = moving(tree)
         found["host"] = {
             str(entry.name): {
                 "tokens": entry.host_pool.size,

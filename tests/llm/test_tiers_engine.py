@@ -82,11 +82,12 @@ def forget(engine: Any) -> None:
 
 
 def settle(engine: Any, interval_s: float = 0.3) -> None:
-    """Wait until the store's size stands still."""
+    """Wait until nothing is on its way and the store's size stands still."""
     before = -1
     for _ in range(200):
-        now = sum(tier["written"] for tier in state(engine)["store"].values())
-        if now == before:
+        found = state(engine)
+        now = sum(tier["written"] for tier in found["store"].values())
+        if now == before and not found["moving"]:
             return
         before = now
         time.sleep(interval_s)
