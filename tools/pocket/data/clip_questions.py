@@ -110,15 +110,17 @@ def watch(
     seconds: int | None = None,
     sound: float = 0.3,
     source: VoiceSource = any_voice,
+    colours: float = 0.2,
 ) -> Sample:
     """A clip and up to ``turns`` questions. Skill "watch"; ``detail["frames"]`` is how many frames
-    the server samples. ``sound`` is the share of clips in which words are spoken at the events."""
+    the server samples. ``sound`` is the share of clips in which words are spoken at the events,
+    ``colours`` that of clips of full-frame colours."""
     rng = stream.rng
     seconds = seconds or rng.choice(clips.SECONDS)
     fps = rng.choice((4, 5, 8, 10))
     times = clips.clip_of(_BLANK, seconds, fps).times()
     script: Script | Colours
-    if rng.random() < 0.2:
+    if rng.random() < colours:
         script = clips.random_colours(stream, times)
         moments = list(script.changes)
         pairs = _colour_pairs(script, stream)

@@ -10,10 +10,10 @@ from PIL import Image, ImageDraw
 
 from tools.pocket.data import canvas, scenes
 from tools.pocket.data.canvas import RGB
-from tools.pocket.data.labels import Facts
+from tools.pocket.data.labels import Facts, Happening
 from tools.pocket.data.sample import Clip, Sound, Stream
 from tools.pocket.data.scenes import Scene, Thing
-from tools.pocket.data.words import COLOURS, PLACES
+from tools.pocket.data.words import COLOURS, PLACES, SHAPES
 
 # At 8 s and more the server takes one frame a second; at 4 s its minimum of 8 frames, two a
 # second. In both a frame's second follows from its pair's timestamp.
@@ -88,6 +88,11 @@ class Script:
         sigma, start = self.grain
         pixels = np.asarray(image)
         return canvas.grainy(pixels, sigma, start + int(time * 1000)) if sigma else pixels
+
+    @property
+    def happenings(self) -> tuple[Happening, ...]:
+        shapes = [SHAPES.index(thing.shape) + 1 for thing in self.things]
+        return tuple(Happening.of(e.time, e.verb, shapes[e.thing]) for e in self.events)
 
     def facts(self, time: float) -> Facts:
         return scenes.facts(Scene(self.height, self.width, self.base, tuple(self.things_at(time))))
@@ -209,6 +214,10 @@ class Colours:
         rgb = scenes.PAINT[self.names[self._number(time)]]
         return np.full((self.height, self.width, 3), rgb, np.uint8)
 
+    @property
+    def happenings(self) -> tuple[Happening, ...]:
+        return tuple(Happening.of(change, "turns", -1) for change in self.changes)
+
     def facts(self, time: float) -> Facts:
         image = Image.new("L", (self.width, self.height))
         ImageDraw.Draw(image).rectangle((0, 0, self.width, self.height), 1)
@@ -226,4 +235,4 @@ def random_colours(stream: Stream, times: np.ndarray) -> Colours:
 
 
 def clip_of(script: Script | Colours, seconds: int, fps: int, sound: Sound | None = None) -> Clip:
-    return Clip(script.draw, script.facts, fps, seconds * fps, sound)
+    return Clip(script.draw, script.facts, fps, seconds * fps, sound, script.happenings)

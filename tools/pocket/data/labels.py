@@ -10,8 +10,26 @@ import numpy as np
 IGNORE = -1
 COLUMNS = 4  # characters are labelled in four columns of each patch
 CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"  # case-folded; class 0 is "none"
+_MOVES = tuple(f"moves {way}" for way in ("left", "right", "up", "down"))
+EVENTS = ("appears", "disappears", "turns", *_MOVES)
 # An object is labelled where it covers this many of the 16 sample points of a patch.
 _COVERED = 4
+
+
+@dataclass(frozen=True)
+class Happening:
+    """At ``time`` seconds of a clip the thing of class ``shape`` (-1: the whole picture) does
+    ``EVENTS[kind - 1]``. No two things of a clip have the same shape."""
+
+    time: float
+    kind: int
+    shape: int
+
+    @staticmethod
+    def of(time: float, verb: str, shape: int) -> Happening:
+        """From the verb as it is told: "turns red" is of kind "turns"."""
+        told = "turns" if verb.startswith("turns") else verb
+        return Happening(time, EVENTS.index(told) + 1, shape)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tools.pocket.data.chat import chat
 from tools.pocket.data.clip_questions import watch
@@ -35,7 +36,7 @@ SKILLS: dict[str, Callable[[Stream], Sample]] = {
 LONG: dict[str, Callable[[Stream, int], Sample]] = {
     "look": look,
     "compare": compare,
-    "watch": watch,
+    "watch": partial(watch, colours=0.35),
 }
 
 

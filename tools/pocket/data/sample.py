@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from PIL import Image
 
+from tools.pocket.data.labels import Happening
+
 Split = Literal["train", "heldout"]
 Message = dict[str, Any]
 Score = Literal["exact", "attributes", "characters", "words", "events", "free"]
@@ -78,7 +80,8 @@ class Clip:
     """A clip as its drawing function, so that training draws only the frames that are sampled.
 
     ``draw(t)`` gives the frame uint8 [H, W, 3] shown at second ``t``; ``count`` frames at ``fps``.
-    ``facts(t)`` says what the frame shows, as a picture's ``facts`` does.
+    ``facts(t)`` says what the frame shows, as a picture's ``facts`` does, and ``happenings`` what
+    changes.
     """
 
     draw: Callable[[float], np.ndarray]
@@ -86,6 +89,7 @@ class Clip:
     fps: int
     count: int
     sound: Sound | None = None
+    happenings: tuple[Happening, ...] = ()
 
     @property
     def duration(self) -> float:

@@ -22,6 +22,7 @@ from tools.pocket.data.voices import CACHE
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
 from tools.pocket.train.batches import Batch
+from tools.pocket.train.clip_labels import EventHead
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.media import (
     AudioRows,
@@ -56,13 +57,14 @@ MEDIA_SHARES = {
     "look": 25.0,
     "read": 18.0,
     "compare": 12.0,
-    "watch": 18.0,
+    "watch": 50.0,
     "hear_words": 10.0,
     "hear_tones": 3.0,
 }
 TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
+EVENTS = 0.3  # weight of what happens in clips
 TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)
@@ -110,6 +112,7 @@ class JointTraining(TrunkTraining):
         super().__init__(encoder, spec)
         self.vision, self.audio_trainer, self.audio = vision, audio, AudioRows(spec)
         self.row_head = nn.Linear(spec.text.hidden_size, WIDTH * MERGE**2)
+        self.event_head = EventHead(spec.text.hidden_size)
         self._alone = False
         self.reader = MediaReader(audio.tokenizer, self.audio.config.group)
         self.mix = self._mix(self.mix.seed)
@@ -180,10 +183,13 @@ class JointTraining(TrunkTraining):
         losses, right = super().losses(batch, output, generator)
         items = media_items(batch.examples)
         if items:
-            rows = output.hidden[places(batch.examples, "vision")]
+            shown = places(batch.examples, "vision")
+            rows = output.hidden[shown]
             labels = Labels.concat([item.labels for item in items])
             own = labelled(self.row_head(self._apart(rows)).view(-1, WIDTH), labels)
             losses["labels"] = LABELS * (own + self.tower_labels)
+            late = self._apart(output.late[shown])
+            losses["events"] = EVENTS * self.event_head.loss(late, labels)
         return losses, right
 
     def heldout_examples(self) -> dict[str, list[Example]]:
@@ -198,7 +204,7 @@ class JointTraining(TrunkTraining):
 
     def optimizer(self, rate: float) -> MuonAdamW:
         """Over everything but the audio tokenizer; the tower at a lower rate."""
-        own = [self.trunk, self.previous, self.audio, self.row_head]
+        own = [self.trunk, self.previous, self.audio, self.row_head, self.event_head]
         groups = [
             {**group, "scale": scale * group["scale"]}
             for modules, scale in ((own, 1.0), ([self.vision], TOWER_RATE))
@@ -212,6 +218,7 @@ class JointTraining(TrunkTraining):
             "audio_tokenizer": self.audio_trainer.state_dict(),
             "audio": self.audio.state_dict(),
             "row_head": self.row_head.state_dict(),
+            "event_head": self.event_head.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -221,6 +228,7 @@ class JointTraining(TrunkTraining):
             self.audio_trainer.load_state_dict(state["audio_tokenizer"])
             self.audio.load_state_dict(state["audio"])
             self.row_head.load_state_dict(state["row_head"])
+            self.event_head.load_state_dict(state["event_head"])
 
 
 def print_pages(count: int) -> list[Item]:

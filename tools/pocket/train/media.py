@@ -17,6 +17,7 @@ from encoders.video_layout import plan_pairs, video_layout
 from tools.pocket import configs
 from tools.pocket.data.sample import Clip, Media, Picture, Sound
 from tools.pocket.spec import PocketSpec
+from tools.pocket.train.clip_labels import with_events
 from tools.pocket.train.example import Example
 from tools.pocket.train.vision_data import MERGE, Item, item_of
 
@@ -55,6 +56,7 @@ class MediaReader:
         times = [float(t) for t in clip.times()]
         frames, facts = clip.frames(times), [clip.facts(t) for t in times]
         items = tuple(item_of(frames[i : i + 2], facts[i : i + 2]) for i in range(0, len(times), 2))
+        items = with_events(items, times, clip.happenings)
         codes = self.codes(clip.sound) if clip.sound is not None else None
         count = 0 if codes is None else codes.shape[0]
         _, rows, columns = items[0].grid

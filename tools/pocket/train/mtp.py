@@ -48,7 +48,8 @@ class MtpTraining(JointTraining):
         self.trunk.mtp.requires_grad_(True)
         if not joint:
             self.balance_step, self.pages = 0.0, 0
-            for module in (self.trunk, self.previous, self.audio, self.row_head, self.vision):
+            heads = (self.previous, self.row_head, self.event_head)
+            for module in (self.trunk, *heads, self.audio, self.vision):
                 module.requires_grad_(False)
             self.trunk.mtp.requires_grad_(True)
 

@@ -25,7 +25,8 @@ class Labels:
     """Classes of n patches in the tower's order, int64; -1 is no label.
 
     ``colour``, ``shape``, ``size`` are [n, 2]: first and second frame (of a still: the same).
-    ``characters`` is [n, 4], ``thirds`` [n, 2] the third of the rows and of the columns.
+    ``characters`` is [n, 4], ``thirds`` [n, 2] the third of the rows and of the columns. ``event``
+    and ``second`` [n] say what happens there in a clip, and when (``clip_labels``).
     """
 
     colour: torch.Tensor
@@ -33,6 +34,8 @@ class Labels:
     size: torch.Tensor
     characters: torch.Tensor
     thirds: torch.Tensor
+    event: torch.Tensor
+    second: torch.Tensor
 
     @staticmethod
     def concat(parts: Sequence[Labels]) -> Labels:
@@ -80,6 +83,7 @@ def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
         ),
         characters,
         thirds.astype(np.int64),
+        *(np.full((rows, columns), IGNORE),) * 2,
     )
     return Item(patches, grid, Labels(*(torch.from_numpy(block_order(a)) for a in arrays)))
 

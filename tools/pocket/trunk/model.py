@@ -130,10 +130,12 @@ class MtpLayer(nn.Module):
 
 @dataclass(frozen=True)
 class TrunkOutput:
-    """``hidden`` [B, T, h] after the final norm; ``early``: the stream after layer index 1."""
+    """``hidden`` [B, T, h] after the final norm; ``early`` and ``late``: the streams after layer
+    index 1 and before the last layer."""
 
     hidden: torch.Tensor
     early: torch.Tensor
+    late: torch.Tensor
 
 
 class Trunk(nn.Module):
@@ -161,14 +163,15 @@ class Trunk(nn.Module):
         ``valid`` [B, T] bool marks real tokens; padding belongs at the end of rows.
         """
         angles = [self.angles(x.shape[1], sliding) for sliding in (False, True)]
-        early = x
+        early = late = x
         for i, (layer, sliding) in enumerate(
             zip(self.layers, self.text.hybrid_layer_pattern, strict=True)
         ):
+            late = x
             x = layer(x, angles[sliding], valid)
             if i == 1:
                 early = x
-        return TrunkOutput(self.norm(x), early)
+        return TrunkOutput(self.norm(x), early, late)
 
     def draft(self, k: int, ids: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states of MTP layer k: row p sees token p+1+k (``ids`` [B, T] unshifted).
