@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import httpx
 
 from bench.chats import Answer, ask
-from bench.live_trace import Messages, words
+from bench.live_trace import Count, Messages, filled, words
 from tools.replay.cost import (
     CostModel,
     DecodeReading,
     PrefillReading,
     fit_decode,
     fit_prefill,
+    pairs,
 )
 
 TOKENS = (60, 200, 450, 900, 1800, 3600)
@@ -25,22 +26,25 @@ MORE_TOKENS = 120
 ANSWER_TOKENS = 32
 BATCH = 4
 BURST = 16
+EDGES, EDGE_TOKENS = 4, 24
 
 
 @dataclass(frozen=True)
 class Readings:
     """Answers of one round: to chats ``alone``, to one on every replica at once (``crowd``), and
     to BATCH of them at once on one replica (``batch``), and to BURST short ones at once on all
-    replicas (``burst``). The same chats in every round."""
+    replicas (``burst``). The same chats in every round. ``edges``: answers to two prompts, of which
+    one just fits a prefill pass and the other needs a second one for its last few tokens."""
 
     alone: Sequence[Answer]
     crowd: Sequence[Answer]
     batch: Sequence[Answer]
     burst: Sequence[Answer]
+    edges: Sequence[tuple[Answer, Answer]]
 
 
-async def measure(url: str, replicas: int, rounds: int) -> list[Readings]:
-    """Chats of many lengths, cold and continued."""
+async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count) -> list[Readings]:
+    """Chats of many lengths, cold and continued. ``count`` gives the tokens of a prompt."""
     found = []
     async with httpx.AsyncClient(timeout=300) as client:
         for turn in range(rounds):
@@ -50,11 +54,19 @@ async def measure(url: str, replicas: int, rounds: int) -> list[Readings]:
                 alone += await _twice(client, url, random.Random(f"{turn} {tokens}"), tokens)
             for tokens in TOKENS:
                 chances = [random.Random(f"{turn} {tokens} {k}") for k in range(replicas)]
-                pairs = await asyncio.gather(*(_twice(client, url, c, tokens) for c in chances))
-                crowd += [answer for pair in pairs for answer in pair]
+                twos = await asyncio.gather(*(_twice(client, url, c, tokens) for c in chances))
+                crowd += [answer for two in twos for answer in two]
             batch = await _batch(client, url, random.Random(f"batch {turn}"))
             burst = await _burst(client, url, random.Random(f"burst {turn}"))
-            found.append(Readings(alone, crowd, batch, burst))
+            edges = []
+            for k in range(EDGES):
+                sizes = [chunk - EDGE_TOKENS, chunk + EDGE_TOKENS]
+                if k % 2:  # neither is always asked first
+                    sizes.reverse()
+                chats = [filled(random.Random(f"{turn} {k} {size}"), count, size) for size in sizes]
+                one, other = [await ask(client, url, chat, 1) for chat in chats]
+                edges.append((other, one) if k % 2 else (one, other))
+            found.append(Readings(alone, crowd, batch, burst, edges))
     return found
 
 
@@ -63,7 +75,9 @@ def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel
     decode pass is a token of the answer."""
     alone = list(map(_median, zip(*(r.alone for r in readings), strict=True)))
     crowd = list(map(_median, zip(*(r.crowd for r in readings), strict=True)))
-    fixed, step, token, pair = fit_prefill(alone, chunk)
+    _, _, token, pair = fit_prefill(alone, chunk)
+    edges = [edge for r in readings for edge in r.edges]
+    fixed, step, token, pair = fit_prefill(alone, chunk, _step(edges, chunk, token, pair))
     single = [_pass([answer]) for r in readings for answer in r.alone]
     several = [_pass(r.batch) for r in readings]
     decode_step, request, context = fit_decode([*single, *several])
@@ -91,6 +105,26 @@ def _median(answers: Sequence[Answer]) -> PrefillReading:
     """The reading of the median time to the first token."""
     middle = sorted(answers, key=lambda answer: answer.ttft)[len(answers) // 2]
     return PrefillReading(middle.prompt, middle.cached, middle.ttft)
+
+
+def _step(
+    edges: Sequence[tuple[Answer, Answer]], chunk: int, token_s: float, pair_s: float
+) -> float:
+    """What a second prefill pass costs, whatever the time outside the engine. Raises ValueError
+    where no pair of answers differs by one."""
+
+    def spent(answer: Answer) -> float:
+        new = answer.prompt - answer.cached
+        return answer.ttft - new * token_s - pairs(new, answer.cached) * pair_s
+
+    found = [
+        spent(two) - spent(one)
+        for one, two in edges
+        if one.prompt - one.cached <= chunk < two.prompt - two.cached
+    ]
+    if not found:
+        raise ValueError(f"no two prompts lie on both sides of {chunk} tokens")
+    return max(0.0, statistics.median(found))
 
 
 def _pass(answers: Sequence[Answer]) -> DecodeReading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ WORDS_PER_TOKEN = 0.7
 SYSTEM_TOKENS = 20
 
 Messages = list[dict[str, Any]]
+Count = Callable[[Messages], int]
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,18 @@ class Call:
 def words(chance: random.Random, tokens: float) -> str:
     """Text of about so many tokens."""
     return " ".join(chance.choices(WORDS, k=max(4, round(tokens * WORDS_PER_TOKEN))))
+
+
+def filled(chance: random.Random, count: Count, tokens: int) -> Messages:
+    """A question whose prompt has as many tokens as words allow without exceeding ``tokens``."""
+    text = words(chance, tokens / 2)
+    found = [{"role": "user", "content": text}]
+    while True:
+        text = f"{text} {chance.choice(WORDS)}"
+        longer = [{"role": "user", "content": text}]
+        if count(longer) > tokens:
+            return found
+        found = longer
 
 
 def calls(trace: Workload, sessions: int, shrink: float, seed: int) -> list[Call]:

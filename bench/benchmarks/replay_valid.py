@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 from app.settings import Settings, checkpoint_directory, load_settings
 from bench.chats import CONFIG, Answer, replicas
 from bench.live_cost import fitted, measure
-from bench.live_trace import Call, calls, replay, workload
+from bench.live_trace import Call, Messages, calls, replay, workload
 from bench.result import Bar, Figure, Result
 from llm.arguments import pool_choice
 from llm.queue.policy import QueuePolicy
@@ -49,11 +49,11 @@ def run(quick: bool) -> Result:
     trace = calls(traces.load("conversation"), sessions, SHRINK, seed=0)
     encode = _encoder(settings)
     with replicas(REPLICAS, "kv_affinity") as url:
-        readings = asyncio.run(measure(url, REPLICAS, rounds))
-        cost = fitted(readings, REPLICAS, chunk)
-        trace = _spread(trace, [encode(call) for call in trace], cost, chunk)
+        counted = measure(url, REPLICAS, rounds, chunk, lambda messages: len(encode(messages)))
+        cost = fitted(asyncio.run(counted), REPLICAS, chunk)
+        trace = _spread(trace, [encode(call.messages) for call in trace], cost, chunk)
         trace, answers = asyncio.run(replay(url, trace, ANSWER_TOKENS))
-    prompts = [encode(call) for call in trace]
+    prompts = [encode(call.messages) for call in trace]
     for answer, prompt in zip(answers, prompts, strict=True):
         if answer.prompt != len(prompt):
             raise RuntimeError(f"the engine counts {answer.prompt} tokens, not {len(prompt)}")
@@ -91,15 +91,13 @@ def _result(
     return Result(sizes, figures, bars)
 
 
-def _encoder(settings: Settings) -> Callable[[Call], list[int]]:
-    """Token ids of a call as the application renders it."""
+def _encoder(settings: Settings) -> Callable[[Messages], list[int]]:
+    """Token ids of a chat as the application renders it."""
     path = str(checkpoint_directory(settings))
     tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=True)
 
-    def encode(call: Call) -> list[int]:
-        text = tokenizer.apply_chat_template(
-            call.messages, tokenize=False, add_generation_prompt=True
-        )
+    def encode(messages: Messages) -> list[int]:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
         return ids
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.chats import Answer
 from bench.live_cost import Readings, fitted
-from bench.live_trace import calls, words, workload
+from bench.live_trace import Messages, calls, filled, words, workload
 from tests.tools.replay.fleets import COST, conversations
 from tools.replay.workload import Workload
 
@@ -46,6 +46,16 @@ def test_text_has_about_the_tokens_asked_for() -> None:
     for tokens in (50, 500, 3000):
         text = words(random.Random(1), tokens)
         assert len(tokenizer(text).input_ids) == pytest.approx(tokens, rel=0.15)
+
+
+def test_a_prompt_is_filled_up_to_a_number_of_tokens() -> None:
+    def count(messages: Messages) -> int:
+        return 7 + 2 * len(messages[0]["content"].split())
+
+    for tokens in (60, 61, 512):
+        found = filled(random.Random(tokens), count, tokens)
+        assert tokens - 2 < count(found) <= tokens
+        assert found == filled(random.Random(tokens), count, tokens)
 
 
 def test_equal_prefixes_of_tokens_are_equal_blocks() -> None:
@@ -86,6 +96,7 @@ def test_the_cost_model_is_recovered_from_answers() -> None:
         [answer(*p, slower=1.4) for p in prompts],
         [last, *(early(last, 0.1 * i) for i in range(3))],
         [leaving(answer(30, 0), number) for number in range(5)],
+        [(answer(60, 0), answer(68, 0)), (answer(90, 28), answer(99, 30))],
     )
     # One round in which something else took the machine changes nothing.
     disturbed = Readings(
@@ -93,11 +104,14 @@ def test_the_cost_model_is_recovered_from_answers() -> None:
         [answer(*p, slower=9.0) for p in prompts],
         clean.batch,
         clean.burst,
+        [(answer(60, 0, slower=9.0), answer(68, 0))],
     )
     found = fitted([clean, disturbed, clean], 2, 64)
     assert found.crowding == pytest.approx(1.4, rel=0.01)
     assert found.groups_per_host == 2
     assert found.gateway_s == pytest.approx(0.1, rel=0.01)
+    assert found.step_s == pytest.approx(truth.step_s, rel=0.02)
+    assert found.fixed_s == pytest.approx(truth.fixed_s, rel=0.02)
     for prompt, hit in prompts:
         expected = truth.fixed_s + truth.gateway_s + truth.request_s(prompt, hit, 64)
         outside = found.fixed_s + found.gateway_s

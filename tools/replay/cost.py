@@ -167,15 +167,16 @@ class DecodeReading:
 
 
 def fit_prefill(
-    readings: Sequence[PrefillReading], chunk: int
+    readings: Sequence[PrefillReading], chunk: int, step_s: float | None = None
 ) -> tuple[float, float, float, float]:
     """``fixed_s, step_s, token_s, pair_s`` by least squares, none below zero.
 
-    Each extra chunk of a request adds a step. Raises ValueError with fewer than four readings.
+    Each extra chunk of a request adds a step, of ``step_s`` where that is known already. Raises
+    ValueError with fewer than four readings.
     """
     if len(readings) < 4:
         raise ValueError(f"fitting prefill needs at least 4 readings, not {len(readings)}")
-    rows = []
+    rows, seconds = [], []
     for r in readings:
         done, total = r.hit, 0.0
         while done < r.tokens:
@@ -183,11 +184,11 @@ def fit_prefill(
             total += pairs(n, done)
             done += n
         new = r.tokens - r.hit
-        rows.append((1.0, float(-(-new // chunk) - 1), float(new), total))
-    fixed, step, token, pair = _non_negative(
-        np.array(rows), np.array([r.seconds for r in readings])
-    )
-    return fixed, step, token, pair
+        extra = -(-new // chunk) - 1
+        rows.append((1.0, float(extra) if step_s is None else 0.0, float(new), total))
+        seconds.append(r.seconds - extra * (step_s or 0.0))
+    fixed, step, token, pair = _non_negative(np.array(rows), np.array(seconds))
+    return fixed, step if step_s is None else step_s, token, pair
 
 
 def fit_decode(readings: Sequence[DecodeReading]) -> tuple[float, float, float]:

@@ -51,6 +51,8 @@ def test_fits_find_the_constants_that_made_the_readings() -> None:
     fixed, step, token, pair = fit_prefill(readings, 512)
     assert (fixed, step) == (pytest.approx(0.01), pytest.approx(0.003))
     assert (token, pair) == (pytest.approx(2e-4), pytest.approx(1e-7))
+    known = fit_prefill(readings, 512, 0.003)
+    assert known == pytest.approx((0.01, 0.003, 2e-4, 1e-7))
     decode = [DecodeReading(b, c, truth.decode_s(b, c)) for b, c in ((1, 10), (2, 900), (8, 50))]
     assert fit_decode(decode) == pytest.approx((0.02, 1e-3, 1e-6))
     # A coefficient that noise would push below zero is left out.
