@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import httpx
+import psutil
 
 from bench.chats import Answer, ask
 from bench.live_trace import Count, Messages, filled, words
@@ -27,6 +28,7 @@ ANSWER_TOKENS = 32
 BATCH = 4
 BURST = 16
 EDGES, EDGE_TOKENS = 4, 24
+PAUSE_S = 0.25  # before a chat alone, as there is one between chats of a trace
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,15 @@ class Readings:
     """Answers of one round: to chats ``alone``, to one on every replica at once (``crowd``), and
     to BATCH of them at once on one replica (``batch``), and to BURST short ones at once on all
     replicas (``burst``). The same chats in every round. ``edges``: answers to two prompts, of which
-    one just fits a prefill pass and the other needs a second one for its last few tokens."""
+    one just fits a prefill pass and the other needs a second one for its last few tokens.
+    ``alone_cpu_s``: processor time of the whole machine while the chats ``alone`` were answered."""
 
     alone: Sequence[Answer]
     crowd: Sequence[Answer]
     batch: Sequence[Answer]
     burst: Sequence[Answer]
     edges: Sequence[tuple[Answer, Answer]]
+    alone_cpu_s: float
 
 
 async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count) -> list[Readings]:
@@ -50,8 +54,10 @@ async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count
         for turn in range(rounds):
             alone: list[Answer] = []
             crowd: list[Answer] = []
+            before = _busy_s()
             for tokens in TOKENS:
                 alone += await _twice(client, url, random.Random(f"{turn} {tokens}"), tokens)
+            alone_cpu_s = _busy_s() - before
             for tokens in TOKENS:
                 chances = [random.Random(f"{turn} {tokens} {k}") for k in range(replicas)]
                 twos = await asyncio.gather(*(_twice(client, url, c, tokens) for c in chances))
@@ -60,13 +66,15 @@ async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count
             burst = await _burst(client, url, random.Random(f"burst {turn}"))
             edges = []
             for k in range(EDGES):
-                sizes = [chunk - EDGE_TOKENS, chunk + EDGE_TOKENS]
+                # What all prompts begin with may be cached.
+                same = count([{"role": "user", "content": ""}])
+                sizes = [chunk - EDGE_TOKENS, chunk + same + EDGE_TOKENS]
                 if k % 2:  # neither is always asked first
                     sizes.reverse()
                 chats = [filled(random.Random(f"{turn} {k} {size}"), count, size) for size in sizes]
                 one, other = [await ask(client, url, chat, 1) for chat in chats]
                 edges.append((other, one) if k % 2 else (one, other))
-            found.append(Readings(alone, crowd, batch, burst, edges))
+            found.append(Readings(alone, crowd, batch, burst, edges, alone_cpu_s))
     return found
 
 
@@ -99,6 +107,24 @@ def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel
         if r.tokens - r.hit >= chunk
     ]
     return replace(cost, crowding=max(1.0, statistics.median(ratios)))
+
+
+def processors(readings: Sequence[Readings], cost: CostModel, chunk: int) -> float:
+    """Processor seconds that the machine spends on a chat per second that the model gives it."""
+    modelled = sum(
+        cost.gateway_s
+        + cost.fixed_s
+        + cost.request_s(a.prompt, a.cached, chunk)
+        + a.tokens * cost.decode_s(1, a.prompt)
+        for r in readings
+        for a in r.alone
+    )
+    return sum(r.alone_cpu_s for r in readings) / modelled
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
 
 
 def _median(answers: Sequence[Answer]) -> PrefillReading:
@@ -154,11 +180,13 @@ async def _twice(
 ) -> list[Answer]:
     """A cold chat, and the same with a further question."""
     messages: Messages = [{"role": "user", "content": words(chance, tokens)}]
+    await asyncio.sleep(PAUSE_S)
     first = await ask(client, url, messages, ANSWER_TOKENS)
     more = [
         {"role": "assistant", "content": words(chance, ANSWER_TOKENS)},
         {"role": "user", "content": words(chance, MORE_TOKENS)},
     ]
+    await asyncio.sleep(PAUSE_S)
     return [first, await ask(client, url, [*messages, *more], ANSWER_TOKENS)]
 
 

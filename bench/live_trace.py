@@ -50,14 +50,17 @@ def filled(chance: random.Random, count: Count, tokens: int) -> Messages:
 
 
 def calls(trace: Workload, sessions: int, shrink: float, seed: int) -> list[Call]:
-    """Conversations with turns, lengths and times of the first sessions of three turns and more.
+    """Conversations with turns, lengths and times of some sessions of three turns and more.
+
+    They are drawn from the whole trace by ``seed``: the first ones all begin at once.
 
     Lengths are divided by ``shrink``. A turn's prompt is the one before with an answer of the
     recorded length and a new question, whatever the model says: the next turn does not wait.
     """
     numbers, counts = np.unique(trace.session, return_counts=True)
-    chosen = numbers[counts >= 3][:sessions]
     chance = random.Random(seed)
+    several = numbers[counts >= 3].tolist()
+    chosen = chance.sample(several, min(sessions, len(several)))
     system = {"role": "system", "content": words(chance, SYSTEM_TOKENS)}
     talks: dict[int, tuple[Messages, float]] = {}
     found: list[Call] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from transformers import AutoTokenizer
 
 from app.settings import Settings, checkpoint_directory, load_settings
 from bench.chats import CONFIG, Answer, replicas
-from bench.live_cost import fitted, measure
+from bench.live_cost import fitted, measure, processors
 from bench.live_trace import Call, Messages, calls, replay, workload
 from bench.result import Bar, Figure, Result
 from llm.arguments import pool_choice
@@ -37,7 +38,9 @@ from tools.replay.workload import Workload
 
 REPLICAS = 2
 SHRINK = 24.0
-LOAD = 0.25
+# Of the machine's processors, which gateway, engines and this client share: the simulator knows
+# that engines slow each other down, not that everything does.
+LOAD = 0.15
 ANSWER_TOKENS = 8
 POINTS = (50, 90)
 
@@ -50,8 +53,11 @@ def run(quick: bool) -> Result:
     encode = _encoder(settings)
     with replicas(REPLICAS, "kv_affinity") as url:
         counted = measure(url, REPLICAS, rounds, chunk, lambda messages: len(encode(messages)))
-        cost = fitted(asyncio.run(counted), REPLICAS, chunk)
-        trace = _spread(trace, [encode(call.messages) for call in trace], cost, chunk)
+        readings = asyncio.run(counted)
+        cost = fitted(readings, REPLICAS, chunk)
+        spent = processors(readings, cost, chunk)
+        work = spent * _work(trace, [encode(call.messages) for call in trace], cost, chunk)
+        trace = _spread(trace, work / (LOAD * (os.cpu_count() or 1)))
         trace, answers = asyncio.run(replay(url, trace, ANSWER_TOKENS))
     prompts = [encode(call.messages) for call in trace]
     for answer, prompt in zip(answers, prompts, strict=True):
@@ -104,22 +110,23 @@ def _encoder(settings: Settings) -> Callable[[Messages], list[int]]:
     return encode
 
 
-def _spread(
+def _work(
     trace: Sequence[Call], prompts: Sequence[list[int]], cost: CostModel, chunk: int
-) -> list[Call]:
-    """The calls in so many seconds that they take LOAD of the replicas' time.
-
-    What a request costs outside the engines counts as well: it runs on the same processors.
-    """
+) -> float:
+    """Seconds that the model gives all the calls, each alone."""
     before: dict[int, int] = {}
     work = 0.0
     for call, prompt in zip(trace, prompts, strict=True):
         work += cost.gateway_s + cost.fixed_s + ANSWER_TOKENS * cost.decode_s(1, len(prompt))
         work += cost.request_s(len(prompt), before.get(call.session, 0), chunk)
         before[call.session] = len(prompt)
+    return work
+
+
+def _spread(trace: Sequence[Call], seconds: float) -> list[Call]:
+    """The calls in so many seconds."""
     first, last = trace[0].at, trace[-1].at
-    factor = work / (REPLICAS * LOAD) / (last - first)
-    return [replace(call, at=(call.at - first) * factor) for call in trace]
+    return [replace(call, at=(call.at - first) * seconds / (last - first)) for call in trace]
 
 
 def _simulate(settings: Settings, cost: CostModel, offered: Workload) -> Results:

@@ -7,8 +7,10 @@ replays traffic). All times are the caller's, in seconds.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,10 @@ from llm.router.loads import Loads
 from llm.router.policy import RoutingPolicy, lowest, rank, tie_numbers
 from llm.router.prompt import Prompt
 from llm.router.report import Report
+
+# Reports that may have been measured before a prompt which has its first token was noted: one that
+# was under way, and one while the replica still counted the tokens of its blocks.
+_STALE_REPORTS = 2
 
 _Slots = npt.NDArray[np.intp]
 
@@ -42,6 +48,8 @@ class RouterView:
         self._reported: dict[str, float] = {}
         self._ratios: dict[str, float] = {}
         self._flying: dict[str, tuple[str, Prompt]] = {}
+        # Prompts that came to a replica before its last reports, the latest first.
+        self._landed: dict[str, deque[list[Prompt]]] = {}
         # Slots of all replicas (None: all that there are) and hashes by slot, until they change.
         self._all: _Slots | None = None
         self._hashes = np.zeros(0, np.uint64)
@@ -56,6 +64,7 @@ class RouterView:
                 self._index.drop_replica(gone)
                 self._reported.pop(gone, None)
                 self._ratios.pop(gone, None)
+                self._landed.pop(gone, None)
                 for request in [r for r, (where, _) in self._flying.items() if where == gone]:
                     del self._flying[request]
             for name in now:
@@ -78,9 +87,12 @@ class RouterView:
             self._index.replace(replica, list(report.blocks), usable, report.slices, report.slice)
             if report.bytes_per_token:
                 self._ratios[replica] = report.bytes_per_token
-            for where, prompt in self._flying.values():
-                if where == replica:
-                    self._expect(replica, prompt)
+            flying = [prompt for where, prompt in self._flying.values() if where == replica]
+            landed = self._landed.get(replica, ())
+            for prompt in chain(flying, *landed):
+                self._expect(replica, prompt)
+            if landed:
+                landed.appendleft([])
 
     def changed(
         self,
@@ -158,11 +170,20 @@ class RouterView:
             if flying is not None and replica in (None, flying[0]):
                 del self._flying[request]
                 self._loads.prefilled(request)
+                self._land(*flying)
+
+    def _land(self, replica: str, prompt: Prompt) -> None:
+        if replica not in self._reported:  # it may never report
+            return
+        landed = self._landed.get(replica)
+        if landed is None:
+            landed = self._landed[replica] = deque([[]], maxlen=_STALE_REPORTS)
+        landed[0].append(prompt)
 
     def _expect(self, replica: str, prompt: Prompt) -> None:
         """The blocks of a prompt on its way, as far as they are new; a match may stop at its end.
 
-        The next report corrects what was expected wrongly.
+        Later reports correct what was expected wrongly.
         """
         held = self._index.held_by(replica)
         fresh = [block for block in prompt.blocks if block not in held]
@@ -199,3 +220,4 @@ class RouterView:
             self._loads.check()
             for request, (replica, _) in self._flying.items():
                 assert replica in self._index.slots, f"{request} flies to a replica that is gone"
+            assert self._landed.keys() <= self._reported.keys(), "prompts at a replica that is gone"

@@ -97,6 +97,7 @@ def test_the_cost_model_is_recovered_from_answers() -> None:
         [last, *(early(last, 0.1 * i) for i in range(3))],
         [leaving(answer(30, 0), number) for number in range(5)],
         [(answer(60, 0), answer(68, 0)), (answer(90, 28), answer(99, 30))],
+        3.0,
     )
     # One round in which something else took the machine changes nothing.
     disturbed = Readings(
@@ -105,6 +106,7 @@ def test_the_cost_model_is_recovered_from_answers() -> None:
         clean.batch,
         clean.burst,
         [(answer(60, 0, slower=9.0), answer(68, 0))],
+        3.0,
     )
     found = fitted([clean, disturbed, clean], 2, 64)
     assert found.crowding == pytest.approx(1.4, rel=0.01)

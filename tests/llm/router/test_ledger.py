@@ -163,6 +163,10 @@ def test_a_prompt_on_its_way_is_expected_and_the_report_corrects_it() -> None:
     assert router.rank(longer)[0].matched == 300
     router.prefilled("r1")
     assert router.loads()["b"] == 0
+    # Nor do two that may have been under way when its first token came.
+    for at in (1.7, 1.8):
+        router.report("b", Report(at, 0.0, {1: True}))
+        assert router.rank(longer)[0].matched == 300
     router.report("b", Report(2.0, 0.0, {1: True}))
     assert router.rank(longer)[0].matched == 100
     # An older report changes nothing.

@@ -6,6 +6,7 @@ import pytest
 
 from llm.router.policy import RoutingPolicy
 from llm.router.prompt import Prompt
+from llm.router.report import Report
 from llm.router.view import RouterView
 
 BLOCKS = [1, 12, 123]
@@ -60,3 +61,32 @@ def test_idle_replicas_share_new_prompts_by_work_and_not_by_count() -> None:
         view.prefilled(str(number))
         sent[name] += new.tokens
     assert max(sent.values()) - min(sent.values()) <= 900
+
+
+def report(at: float, blocks: list[int]) -> Report:
+    return Report(at, 0.0, dict.fromkeys(blocks, True))
+
+
+def test_a_report_that_was_under_way_does_not_forget_a_prompt() -> None:
+    view = RouterView()
+    view.set_replicas(["a", "b", "c"])
+    for at, name in enumerate("abc"):
+        view.report(name, report(float(at), []))
+    new = prompt(BLOCKS)
+    name = view.rank(new)[0].name
+    view.sent(name, "first", new, now=5.0)
+    view.prefilled("first")
+    # Measured before the prompt's KV was noted, and told after it.
+    for at in (10.0, 11.0):
+        view.report(name, report(at, []))
+        best = view.rank(new)[0]
+        assert (best.name, best.matched) == (name, 300)
+        view.check()
+    # What the replica still does not know of now is not there.
+    view.report(name, report(12.0, [1]))
+    assert view.rank(new)[0].matched == 100
+    view.sent(name, "second", new, now=13.0)
+    view.prefilled("second")
+    view.set_replicas([other for other in "abc" if other != name])
+    view.check()
+    assert view.rank(new)[0].matched == 0
