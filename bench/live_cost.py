@@ -48,10 +48,11 @@ class Readings:
 
 
 async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count) -> list[Readings]:
-    """Chats of many lengths, cold and continued. ``count`` gives the tokens of a prompt."""
+    """Chats of many lengths, cold and continued. ``count`` gives the tokens of a prompt. A round
+    more than ``rounds`` warms the application up and is left out."""
     found = []
     async with httpx.AsyncClient(timeout=300) as client:
-        for turn in range(rounds):
+        for turn in range(rounds + 1):
             alone: list[Answer] = []
             crowd: list[Answer] = []
             before = _busy_s()
@@ -75,7 +76,7 @@ async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count
                 one, other = [await ask(client, url, chat, 1) for chat in chats]
                 edges.append((other, one) if k % 2 else (one, other))
             found.append(Readings(alone, crowd, batch, burst, edges, alone_cpu_s))
-    return found
+    return found[1:]
 
 
 def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel:

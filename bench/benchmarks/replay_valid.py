@@ -42,17 +42,18 @@ SHRINK = 24.0
 # that engines slow each other down, not that everything does.
 LOAD = 0.15
 ANSWER_TOKENS = 8
+ROUNDS = 3
 POINTS = (50, 90)
 
 
 def run(quick: bool) -> Result:
-    sessions, rounds = (14, 2) if quick else (40, 3)
+    sessions = 14 if quick else 40
     settings = load_settings(CONFIG)
     chunk = settings.llm.chunked_prefill_size
     trace = calls(traces.load("conversation"), sessions, SHRINK, seed=0)
     encode = _encoder(settings)
     with replicas(REPLICAS, "kv_affinity") as url:
-        counted = measure(url, REPLICAS, rounds, chunk, lambda messages: len(encode(messages)))
+        counted = measure(url, REPLICAS, ROUNDS, chunk, lambda messages: len(encode(messages)))
         readings = asyncio.run(counted)
         cost = fitted(readings, REPLICAS, chunk)
         spent = processors(readings, cost, chunk)
