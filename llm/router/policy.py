@@ -31,7 +31,7 @@ class RoutingPolicy:
     goes; only where the prefix is held does that make a place to stop for the third.
     """
 
-    weight: float = 4.0
+    weight: float = 8.0
     held_weight: float = 0.5
     load_tokens: float = 131_072.0
     overload_factor: float = 3.0

@@ -22,6 +22,7 @@ from app.settings import (
     read_model_config,
     resolve_path,
 )
+from tools.replay.fleets import fleet
 
 POCKET = yaml.safe_load((ROOT / "configs/pocket.yaml").read_text())
 
@@ -55,6 +56,12 @@ def test_gpu_file_carries_the_recommended_engine_values() -> None:
     assert (llm.mem_fraction, llm.chunked_prefill_size) == (0.65, 16384)
     assert (llm.reasoning_parser, llm.tool_call_parser) == ("mimo", "mimo")
     assert (llm.mtp.steps, llm.mtp.draft_tokens) == (3, 4)
+    # What simulations of such nodes keep (docs/scale.md).
+    limits = fleet(1).limits
+    assert limits.chunk == llm.chunked_prefill_size
+    assert limits.max_running == llm.max_running_requests
+    assert llm.tiers is not None
+    assert llm.tiers.swa_tails == list(limits.tails)
 
 
 def test_pocket_fits_two_cores_and_its_checkpoint() -> None:

@@ -23,6 +23,8 @@ WINDOW_RATIO = 0.3
 MAX_RUNNING = 128
 # SWA tokens that a running request holds: its window, a page, and drafts between evictions.
 RUNNING_WINDOW = 129 + 64 + 4 * 16
+# Windows kept on the way through a prompt: `tiers.swa_tails` of configs/mimo-v2.5-gpu.yaml.
+DENSE_EVERY = 2048
 OURS = "kv-affinity"
 OUR_QUEUE = "compute-aware"
 
@@ -37,7 +39,7 @@ def fleet(
     store_gb: float = 0.0,
     report_s: float = 1.0,
     gpus: int | None = None,
-    dense_every: int = 0,
+    dense_every: int = DENSE_EVERY,
 ) -> Setup:
     """``nodes`` engines of one model, each of ``ranks`` attention ranks in lock step.
 

@@ -106,7 +106,7 @@ def window(workload: Workload, nodes: int, load: float, model: str, say: Say) ->
     )
     for name, setup in (
         ("window, dual pools", windowed),
-        ("window, windows kept every 2K tokens", fleet(nodes, model, dense_every=2048)),
+        ("window, kept only at ends of prompts and chunks", fleet(nodes, model, dense_every=0)),
         ("no window", fleet(nodes, model, window=False)),
     ):
         say(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Protocol
@@ -25,6 +26,12 @@ class Limits:
     decodes: bool = True
     dense_every: int = 0
     dense_until: int = 32768
+
+    @property
+    def tails(self) -> Sequence[int]:
+        """Positions of the windows that are kept densely."""
+        every = self.dense_every
+        return range(every, self.dense_until + 1, every) if every else ()
 
 
 class Queue(Protocol):

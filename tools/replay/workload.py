@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -153,9 +154,10 @@ class Workload:
             hit += min(depth * self.block_tokens, tokens - 1)
         return hit / int(self.input_tokens.sum())
 
-    def windowed_hits(self, chunk: int) -> float:
+    def windowed_hits(self, chunk: int, tails: Sequence[int] = ()) -> float:
         """The same where a hit may only stop at a kept window: at the end of an earlier prompt, of
-        a chunk of its prefill, or where an earlier prompt branched off. One at a time, in order.
+        a chunk of its prefill, or where an earlier prompt branched off, and at every of ``tails``
+        (positions). One at a time, in order.
         """
         size = self.block_tokens
         seen: set[int] = set()
@@ -168,6 +170,7 @@ class Workload:
             hit = min(usable * size, tokens - 1)
             total += hit
             ends = [depth, *(end // size for end in range(hit + chunk, tokens, chunk))]
+            ends += [tail // size for tail in tails if tail <= tokens]
             stops.update(path[end - 1] for end in (*ends, tokens // size) if end)
             seen.update(path)
         return total / int(self.input_tokens.sum())

@@ -168,7 +168,10 @@ def test_windows_follow_the_engine() -> None:
     assert run(fleet, requests).hit.tolist() == [0, 0, 2 * BLOCK, 3 * BLOCK]
     # Kept densely, it is known at once.
     dense = setup(geometry=V25, pools=Pools(10**6, 10**4), limits=Limits(64, dense_every=BLOCK))
-    assert run(dense, requests).hit.tolist()[:2] == [0, 2 * BLOCK]
+    found = run(dense, requests)
+    assert found.hit.tolist()[:2] == [0, 2 * BLOCK]
+    assert found.hit_rate == pytest.approx(requests.windowed_hits(64, dense.limits.tails))
+    assert found.hit_rate > requests.windowed_hits(64)
 
 
 def test_what_can_never_fit_is_refused() -> None:
