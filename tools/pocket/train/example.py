@@ -30,6 +30,7 @@ class Example:
 
     ``vision`` and ``audio``: positions of embedding rows, in the order of the encoders' output.
     ``turns``: (start, stop) of each supervised run. ``media``: what the rows are made from.
+    ``pointers``: where answers about a clip have to look (``clip_pointers``).
     """
 
     skill: str
@@ -39,6 +40,7 @@ class Example:
     audio: list[int] = field(default_factory=list)
     turns: list[tuple[int, int]] = field(default_factory=list)
     media: Any = None
+    pointers: list[Any] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)

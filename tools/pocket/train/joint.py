@@ -23,6 +23,7 @@ from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
 from tools.pocket.train.batches import Batch
 from tools.pocket.train.clip_labels import EventHead
+from tools.pocket.train.clip_pointers import pointer_loss, pointers
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.media import (
     AudioRows,
@@ -51,7 +52,7 @@ from tools.pocket.train.vision_model import (
     label_loss,
     split,
 )
-from tools.pocket.trunk.model import TrunkOutput, compile_norms
+from tools.pocket.trunk.model import Layer, TrunkOutput, compile_norms
 
 MEDIA_SHARES = {
     "look": 25.0,
@@ -65,6 +66,7 @@ TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
 EVENTS = 0.3  # weight of what happens in clips
+POINTERS = 0.2  # weight of where answers about them look
 TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)
@@ -84,6 +86,10 @@ class JointMix(TextMix):
         media = [self.reader.prepare(medium) for medium in made.media]
         example = self.encoder.example(made, [medium.layout for medium in media])
         example.media = media
+        if skill == "watch":
+            labels = Labels.concat([item.labels for medium in media for item in medium.items])
+            decode = self.encoder.tokenizer.decode
+            example.pointers = pointers(example, made.conversation, labels, decode)
         return example
 
     def _sample(self, skill: str, index: int, split: Split) -> Sample:
@@ -190,7 +196,14 @@ class JointTraining(TrunkTraining):
             losses["labels"] = LABELS * (own + self.tower_labels)
             late = self._apart(output.late[shown])
             losses["events"] = EVENTS * self.event_head.loss(late, labels)
+            losses["pointers"] = POINTERS * self.pointer_loss(output.late, batch.examples)
         return losses, right
+
+    def pointer_loss(self, late: torch.Tensor, examples: list[Example]) -> torch.Tensor:
+        last = self.trunk.layers[-1]
+        assert isinstance(last, Layer)
+        angles = self.trunk.angles(late.shape[1], sliding=False)
+        return pointer_loss(last.attention, last.input_norm(late), angles, examples)
 
     def heldout_examples(self) -> dict[str, list[Example]]:
         if not self._examples:

@@ -29,13 +29,19 @@ class Attention(nn.Module):
         if sliding:
             self.sinks = nn.Parameter(torch.zeros(self.heads))
 
-    def forward(self, x: torch.Tensor, angles: Rotary) -> torch.Tensor:
+    def project(
+        self, x: torch.Tensor, angles: Rotary
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """q [B, T, heads, D], scaled, k [B, T, groups, D] and v [B, T, groups, V]."""
         qk_heads = self.heads + self.groups
         qk, v = self.qkv(x).split([qk_heads * self.head_dim, self.groups * self.v_dim], dim=-1)
         qk = angles.apply(qk.unflatten(-1, (qk_heads, self.head_dim)))
         q, k = qk.split([self.heads, self.groups], dim=2)
         q = q * self.head_dim**-0.5
-        v = v.unflatten(-1, (self.groups, self.v_dim)) * self.value_scale
+        return q, k, v.unflatten(-1, (self.groups, self.v_dim)) * self.value_scale
+
+    def forward(self, x: torch.Tensor, angles: Rotary) -> torch.Tensor:
+        q, k, v = self.project(x, angles)
         if self.window:
             out = window_attention(q, k, v, self.sinks, self.window)
         else:
