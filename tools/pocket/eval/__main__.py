@@ -36,6 +36,8 @@ def serving(url: str | None, checkpoint: Path) -> Iterator[str]:
 
     document = yaml.safe_load(CONFIG.read_text())
     document["model"]["path"] = str(checkpoint.resolve())
+    # Steps that try what not drafting costs would count as drafts that were refused.
+    document["llm"]["mtp"]["adaptive"] = False
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "eval.yaml"
         config.write_text(yaml.safe_dump(document))
@@ -53,7 +55,8 @@ def main() -> int:
     parser.add_argument("--wrong", type=int, default=0, help="show so many wrong answers a row")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
-    rows = [row for row in table(options.checkpoint) if options.only in row.name]
+    everything = table(options.checkpoint)
+    rows = [row for row in everything if options.only in row.name]
     results: list[Result] = []
     with serving(options.url, options.checkpoint) as url:
         client = Client(url)
@@ -63,7 +66,7 @@ def main() -> int:
             for wrong in results[-1].wrong[: options.wrong]:
                 print(f"    {wrong}", flush=True)
         if not options.only or options.only == "MTP":
-            results += accept_lengths(client, rows, options.quick)
+            results += accept_lengths(client, everything, options.quick)
         client.close()
     print("\n" + "\n".join(lines(results)))
     if options.out:

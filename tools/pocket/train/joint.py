@@ -66,7 +66,7 @@ TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
 EVENTS = 0.3  # weight of what happens in clips
-POINTERS = 0.2  # weight of where answers about them look
+POINTERS = 0.8  # weight of where answers about them look
 TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)
