@@ -1,8 +1,8 @@
 """The order and the time of what happens in clips, asked of the shipped model in every codec.
 
-The clips are ones that it understands as H.264 without sound, and most of them when MP3 has worn the
-sound beside them, which confuses it about others; how much it understands of any clip is measured by
-``python -m tools.pocket.eval``.
+The clips are ones that it understands as H.264 without sound, and most of them when MP3 has worn
+the sound beside them, which confuses it about others; how much it understands of any clip is
+measured by ``python -m tools.pocket.eval``.
 """
 
 from __future__ import annotations
