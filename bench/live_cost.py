@@ -51,6 +51,8 @@ async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count
     """Chats of many lengths, cold and continued. ``count`` gives the tokens of a prompt. A round
     more than ``rounds`` warms the application up and is left out."""
     found = []
+    # What all prompts begin with may be cached.
+    same = count([{"role": "user", "content": ""}])
     async with httpx.AsyncClient(timeout=300) as client:
         for turn in range(rounds + 1):
             alone: list[Answer] = []
@@ -67,8 +69,6 @@ async def measure(url: str, replicas: int, rounds: int, chunk: int, count: Count
             burst = await _burst(client, url, random.Random(f"burst {turn}"))
             edges = []
             for k in range(EDGES):
-                # What all prompts begin with may be cached.
-                same = count([{"role": "user", "content": ""}])
                 sizes = [chunk - EDGE_TOKENS, chunk + same + EDGE_TOKENS]
                 if k % 2:  # neither is always asked first
                     sizes.reverse()
@@ -113,14 +113,15 @@ def fitted(readings: Sequence[Readings], replicas: int, chunk: int) -> CostModel
 def processors(readings: Sequence[Readings], cost: CostModel, chunk: int) -> float:
     """Processor seconds that the machine spends on a chat per second that the model gives it."""
     modelled = sum(
-        cost.gateway_s
-        + cost.fixed_s
-        + cost.request_s(a.prompt, a.cached, chunk)
-        + a.tokens * cost.decode_s(1, a.prompt)
-        for r in readings
-        for a in r.alone
+        alone_s(cost, a.prompt, a.cached, a.tokens, chunk) for r in readings for a in r.alone
     )
     return sum(r.alone_cpu_s for r in readings) / modelled
+
+
+def alone_s(cost: CostModel, prompt: int, hit: int, answer: int, chunk: int) -> float:
+    """Seconds that the model gives a chat to its last token while there is no other."""
+    prefill = cost.request_s(prompt, hit, chunk)
+    return cost.gateway_s + cost.fixed_s + prefill + answer * cost.decode_s(1, prompt)
 
 
 def _busy_s() -> float:

@@ -21,7 +21,7 @@ from transformers import AutoTokenizer
 
 from app.settings import Settings, checkpoint_directory, load_settings
 from bench.chats import CONFIG, Answer, replicas
-from bench.live_cost import fitted, measure, processors
+from bench.live_cost import alone_s, fitted, measure, processors
 from bench.live_trace import Call, Messages, calls, replay, workload
 from bench.result import Bar, Figure, Result
 from llm.arguments import pool_choice
@@ -118,8 +118,8 @@ def _work(
     before: dict[int, int] = {}
     work = 0.0
     for call, prompt in zip(trace, prompts, strict=True):
-        work += cost.gateway_s + cost.fixed_s + ANSWER_TOKENS * cost.decode_s(1, len(prompt))
-        work += cost.request_s(len(prompt), before.get(call.session, 0), chunk)
+        hit = before.get(call.session, 0)
+        work += alone_s(cost, len(prompt), hit, ANSWER_TOKENS, chunk)
         before[call.session] = len(prompt)
     return work
 

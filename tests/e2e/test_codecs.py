@@ -10,14 +10,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from bench.application import Application
 from tests.video.scripted import FORMATS, film
 from tools.pocket.data.clip_questions import watch
-from tools.pocket.data.sample import Clip, Message, Sample, assistant, stream
+from tools.pocket.data.sample import Clip, Message, Sample, assistant, stream, text_of
 from tools.pocket.eval.client import Client, Question
 from tools.pocket.eval.rows import SEED
 from tools.pocket.eval.scoring import marks
@@ -60,7 +59,7 @@ def questions(of: Film, form: str, sound: bool) -> list[Question]:
     data, kind = film(clip if sound else replace(clip, sound=None), form)
     uri = f"data:{kind};base64,{base64.b64encode(data).decode()}"
     said = made.conversation
-    pairs = zip(map(_text, said[::2]), map(_text, said[1::2]), strict=True)
+    pairs = zip(map(text_of, said[::2]), map(text_of, said[1::2]), strict=True)
     return [
         Question(made, [_asked(uri, question)], assistant(answer))
         for question, answer in pairs
@@ -73,15 +72,8 @@ def _asked(uri: str, question: str) -> Message:
     return {"role": "user", "content": [video, {"type": "text", "text": question}]}
 
 
-def _text(message: Message) -> str:
-    content: str | list[dict[str, Any]] = message["content"]
-    if isinstance(content, str):
-        return content
-    return next(str(part["text"]) for part in content if part["type"] == "text")
-
-
 def test_both_kinds_of_question_are_asked() -> None:
-    texts = [_text(q.messages[0]) for of in FILMS for q in questions(of, "gif", False)]
+    texts = [text_of(q.messages[0]) for of in FILMS for q in questions(of, "gif", False)]
     for kind in (ORDER, TIME):
         assert sum(text.startswith(kind) for text in texts) >= len(FILMS)
 

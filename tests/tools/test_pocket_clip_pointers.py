@@ -10,7 +10,7 @@ from tools.pocket.data.sample import Message, assistant, user
 from tools.pocket.train.clip_pointers import LEAST, Pointer, pointer_loss, pointers
 from tools.pocket.train.example import Example
 from tools.pocket.train.vision_data import MERGE, Labels
-from tools.pocket.trunk.model import Attention, Trunk
+from tools.pocket.trunk.model import Layer, Trunk
 
 # Rows at positions 2 to 6; something happens at second 1 (the second row) and 12 (the last two).
 ROWS = {2: IGNORE, 3: 1, 4: IGNORE, 5: 12, 6: 12}
@@ -66,15 +66,15 @@ def test_the_loss_is_the_share_of_attention_that_misses_the_targets() -> None:
     text = tiny().text
     trunk = Trunk(text)
     layer = next(x for x in trunk.layers if not x.attention.window)  # type: ignore[union-attr]
+    assert isinstance(layer, Layer)
     attention = layer.attention
-    assert isinstance(attention, Attention)
     x = torch.randn(2, 16, text.hidden_size, requires_grad=True)
     angles = trunk.angles(16, sliding=False)
     plain, watching = Example("look", [], []), Example("watch", [], [])
-    assert pointer_loss(attention, x, angles, [plain, watching]).item() == 0.0
+    assert pointer_loss(layer, x, angles, [plain, watching]).item() == 0.0
     watching.pointers = [Pointer(9, (2, 4)), Pointer(12, (2,))]
-    loss = pointer_loss(attention, x, angles, [plain, watching])
-    q, k, _ = attention.project(x, angles)
+    loss = pointer_loss(layer, x, angles, [plain, watching])
+    q, k, _ = attention.project(layer.input_norm(x), angles)
     expected = []
     for group in range(attention.groups):
         head = group * (attention.heads // attention.groups)
@@ -85,6 +85,6 @@ def test_the_loss_is_the_share_of_attention_that_misses_the_targets() -> None:
     optim = torch.optim.Adam(attention.parameters(), 0.01)
     for _ in range(100):
         optim.zero_grad()
-        pointer_loss(attention, x.detach(), angles, [plain, watching]).backward()
+        pointer_loss(layer, x.detach(), angles, [plain, watching]).backward()
         optim.step()
-    assert pointer_loss(attention, x, angles, [plain, watching]).item() < 0.3 * loss.item()
+    assert pointer_loss(layer, x, angles, [plain, watching]).item() < 0.3 * loss.item()

@@ -278,10 +278,9 @@ class Replica:
         ends = [request.done // size]
         if ready and request.branch:
             ends.append(request.branch)
-        if limits.dense_every and ready:
-            step = max(1, limits.dense_every // size)
-            last = min(request.tokens, limits.dense_until) // size
-            ends.extend(range((request.hit // size // step + 1) * step, last + 1, step))
+        if ready:
+            tails = limits.tails
+            ends.extend(tail // size for tail in tails if request.hit < tail <= request.tokens)
         for end in ends:
             if end:
                 self.device.windows.add(request.path[end - 1])

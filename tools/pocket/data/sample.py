@@ -154,6 +154,15 @@ def user(*parts: str | int) -> Message:
     return {"role": "user", "content": only["text"] if only and "text" in only else content}
 
 
+def text_of(message: Message) -> str:
+    """The text of a message, without its media. Raises ValueError unless it is one part."""
+    content: str | list[Message] = message["content"]
+    if isinstance(content, str):
+        return content
+    (text,) = (str(part["text"]) for part in content if part["type"] == "text")
+    return text
+
+
 def assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from tools.pocket.data.sample import Message
+from tools.pocket.data.sample import Message, text_of
 from tools.pocket.train.example import Example
 from tools.pocket.train.vision_data import MERGE, Labels
-from tools.pocket.trunk.model import Attention
+from tools.pocket.trunk.model import Layer
 from tools.pocket.trunk.rotary import Rotary
 
 STAMP = re.compile(r"\b(\d\d):(\d\d)\b")
@@ -46,7 +46,7 @@ def pointers(
     found = []
     asked = zip(conversation[::2], conversation[1::2], example.turns, strict=True)
     for question, answer, (first, stop) in asked:
-        seconds = _seconds(_text(question), str(answer["content"]), sorted(rows))
+        seconds = _seconds(text_of(question), str(answer["content"]), sorted(rows))
         line = 0
         for position in range(first, stop):
             second = seconds[min(line, len(seconds) - 1)] if seconds else None
@@ -68,34 +68,28 @@ def _seconds(question: str, answer: str, known: Sequence[int]) -> list[int]:
     return []
 
 
-def _text(message: Message) -> str:
-    content = message["content"]
-    if isinstance(content, str):
-        return content
-    return next(part["text"] for part in content if part["type"] == "text")
-
-
 def pointer_loss(
-    attention: Attention, x: torch.Tensor, angles: Rotary, examples: Sequence[Example]
+    layer: Layer, stream: torch.Tensor, angles: Rotary, examples: Sequence[Example]
 ) -> torch.Tensor:
     """Mean of -log of the share that the first head of each group gives to the targets; 0 without
     pointers.
 
-    ``x`` [B, T, hidden] is the normalised input of ``attention``, which sees everything.
+    ``stream`` [B, T, hidden] is what enters ``layer``, which sees everything.
     """
     losses = []
     chosen = [row for row, example in enumerate(examples) if example.pointers]
     if not chosen:
-        return x.new_zeros(())
-    q, k, _ = attention.project(x[chosen], angles)
+        return stream.new_zeros(())
+    attention = layer.attention
+    q, k, _ = attention.project(layer.input_norm(stream[chosen]), angles)
     share = attention.heads // attention.groups
     for b, row in enumerate(chosen):
         found = examples[row].pointers
         at = torch.tensor([pointer.position for pointer in found])
-        wanted = torch.zeros(len(found), x.shape[1], dtype=torch.bool)
+        wanted = torch.zeros(len(found), stream.shape[1], dtype=torch.bool)
         for i, pointer in enumerate(found):
             wanted[i, list(pointer.targets)] = True
-        later = torch.arange(x.shape[1]) > at[:, None]
+        later = torch.arange(stream.shape[1]) > at[:, None]
         for group in range(attention.groups):
             scores = (q[b, at, group * share] @ k[b, :, group].T).float()
             shares = scores.masked_fill(later, float("-inf")).softmax(-1)

@@ -203,7 +203,7 @@ class JointTraining(TrunkTraining):
         last = self.trunk.layers[-1]
         assert isinstance(last, Layer)
         angles = self.trunk.angles(late.shape[1], sliding=False)
-        return pointer_loss(last.attention, last.input_norm(late), angles, examples)
+        return pointer_loss(last, late, angles, examples)
 
     def heldout_examples(self) -> dict[str, list[Example]]:
         if not self._examples:

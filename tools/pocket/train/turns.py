@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tools.pocket.data.sample import Message, Sample
+from tools.pocket.data.sample import Message, Sample, text_of
 
 
 def telling_last(sample: Sample) -> Sample:
@@ -27,5 +27,4 @@ def telling_last(sample: Sample) -> Sample:
 def _split(message: Message) -> tuple[list[Message], str]:
     """Media parts and text of a user message."""
     media = [part for part in message["content"] if part["type"] == "media"]
-    (text,) = (part["text"] for part in message["content"] if part["type"] == "text")
-    return media, text
+    return media, text_of(message)
