@@ -193,6 +193,8 @@ class Tier:
                 self._forget()
             if self._log is None:
                 self._log = self._open()
+                # A writer that was killed had stored pages and not yet made room for them.
+                self._log.make_room()
             return self._log
 
     def _forget(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from llm.store.index import now
 from llm.store.store import NodeStore
 from tests.llm.store.pages import empty, entry, key, page
 
@@ -61,6 +62,21 @@ def test_budgets_are_kept(tmp_path: Path) -> None:
             assert on_disk <= budget
     kv.check(deep=True)
     assert kv.tiers["disk"].counters.evicted > 200
+
+
+def test_opening_removes_what_a_killed_writer_left_above_the_budget(tmp_path: Path) -> None:
+    kv = store(tmp_path)
+    fill(kv, 0, 18)
+    with kv.tiers["memory"]._guard() as log:  # a put that ends before it makes room
+        assert log is not None
+        log.write([(*entry(number, SIZE), now()) for number in range(18, 24)], set())
+        with pytest.raises(AssertionError, match="over its budget"):
+            kv.check()
+    kv.close()
+    again = store(tmp_path)
+    again.check(deep=True)
+    assert again.tiers["memory"].find([key(23)]) == {key(23)}
+    assert read(again, 0) == page(0, SIZE), "the oldest pages moved to the disk"
 
 
 def test_a_used_page_stays_while_others_pass(tmp_path: Path) -> None:
