@@ -30,7 +30,7 @@ class Example:
 
     ``vision`` and ``audio``: positions of embedding rows, in the order of the encoders' output.
     ``turns``: (start, stop) of each supervised run. ``media``: what the rows are made from.
-    ``pointers``: where answers about a clip have to look (``clip_pointers``).
+    ``pointers``: where answers have to look (``pointers``).
     """
 
     skill: str

@@ -23,7 +23,6 @@ from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
 from tools.pocket.train.batches import Batch
 from tools.pocket.train.clip_labels import EventHead
-from tools.pocket.train.clip_pointers import pointer_loss, pointers
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.media import (
     AudioRows,
@@ -36,6 +35,8 @@ from tools.pocket.train.media import (
 )
 from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.parallel import join
+from tools.pocket.train.pointer_targets import copied, pointers
+from tools.pocket.train.pointers import pointer_loss
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
 from tools.pocket.train.text_mix import Reach, TextMix, varied
@@ -66,7 +67,8 @@ TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
 EVENTS = 0.3  # weight of what happens in clips
-POINTERS = 0.8  # weight of where answers about them look
+POINTERS = 1.0  # weight of where answers look
+COPIED = ("copy", "long")  # skills whose answers repeat a part of the prompt
 TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)
@@ -81,15 +83,14 @@ class JointMix(TextMix):
 
     def make(self, skill: str, index: int, split: Split = "train") -> Example:
         if skill not in MEDIA_SHARES:
-            return super().make(skill, index, split)
+            example = super().make(skill, index, split)
+            example.pointers = copied(example) if skill in COPIED else []
+            return example
         made = varied(self._sample(skill, index, split), index)
         media = [self.reader.prepare(medium) for medium in made.media]
         example = self.encoder.example(made, [medium.layout for medium in media])
         example.media = media
-        if skill == "watch":
-            labels = Labels.concat([item.labels for medium in media for item in medium.items])
-            decode = self.encoder.tokenizer.decode
-            example.pointers = pointers(example, made.conversation, labels, decode)
+        example.pointers = pointers(example, made, media, self.encoder.tokenizer.decode)
         return example
 
     def _sample(self, skill: str, index: int, split: Split) -> Sample:
@@ -196,7 +197,7 @@ class JointTraining(TrunkTraining):
             losses["labels"] = LABELS * (own + self.tower_labels)
             late = self._apart(output.late[shown])
             losses["events"] = EVENTS * self.event_head.loss(late, labels)
-            losses["pointers"] = POINTERS * self.pointer_loss(output.late, batch.examples)
+        losses["pointers"] = POINTERS * self.pointer_loss(output.late, batch.examples)
         return losses, right
 
     def pointer_loss(self, late: torch.Tensor, examples: list[Example]) -> torch.Tensor:

@@ -1,0 +1,215 @@
+"""Which rows each part of an answer is about, for every kind of media."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tools.pocket.data.labels import CharacterBox, Facts, Happening
+from tools.pocket.data.sample import Clip, Media, Picture, Sample, Sound, ask_all
+from tools.pocket.data.words import COLOURS, SHAPES, SIZES
+from tools.pocket.train.clip_labels import with_events
+from tools.pocket.train.example import Example
+from tools.pocket.train.media import Prepared
+from tools.pocket.train.pointer_targets import copied, pointers
+from tools.pocket.train.pointers import Pointer
+from tools.pocket.train.vision_data import MERGE, Item, item_of
+
+BEFORE = 3  # positions before the first row
+
+Pair = tuple[str, str]
+
+
+def pointed(media: list[tuple[Media, Prepared]], *pairs: Pair) -> list[dict[str, tuple[int, ...]]]:
+    """For each answer its characters with the rows, counted from the first of all, that the token
+    before them points at. A token is a character."""
+    vision = sum(len(item.patches) for _, p in media for item in p.items) // MERGE**2
+    audio = sum(len(p.codes) for _, p in media if p.codes is not None)
+    ids, turns = [0] * (BEFORE + vision + audio), []
+    for _, answer in pairs:
+        ids.append(0)  # its token predicts the first character
+        turns.append((len(ids), len(ids) + len(answer) + 1))
+        ids += [*map(ord, answer), 0]
+    seen = range(BEFORE, BEFORE + vision)
+    heard = range(seen.stop, seen.stop + audio)
+    example = Example("look", ids, [], list(seen), list(heard), turns)
+    messages, answer = ask_all(range(len(media)), pairs)
+    sample = Sample("look", messages, answer, tuple(medium for medium, _ in media))
+    prepared = [ready for _, ready in media]
+    found = pointers(example, sample, prepared, lambda ids: "".join(map(chr, ids)))
+    rows = {p.position: tuple(t - BEFORE for t in p.targets) for p in found}
+    return [
+        {said + str(i): rows.get(first + i - 1, ()) for i, said in enumerate(f"{text}$")}
+        for (first, _), (_, text) in zip(turns, pairs, strict=True)
+    ]
+
+
+def spans(found: dict[str, tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
+    """Runs of characters that point at the same rows; $ is the end."""
+    runs: list[tuple[str, tuple[int, ...]]] = []
+    for said, rows in found.items():
+        if runs and runs[-1][1] == rows:
+            runs[-1] = (runs[-1][0] + said[0], rows)
+        else:
+            runs.append((said[0], rows))
+    return runs
+
+
+def scene(*things: tuple[str, int]) -> tuple[Picture, Prepared]:
+    """A picture of 3 x 3 rows with things (name, row), each as large as its row."""
+    ids, attributes = np.zeros((96, 96), np.uint8), []
+    for number, (name, row) in enumerate(things, start=1):
+        y, x = divmod(row, 3)
+        ids[y * 32 : y * 32 + 32, x * 32 : x * 32 + 32] = number
+        size, colour, shape = name.split()
+        attributes.append(
+            (COLOURS.index(colour) + 1, SHAPES.index(shape) + 1, SIZES.index(size) + 1)
+        )
+    facts = Facts(96, 96, ids, attributes)
+    return _picture(facts)
+
+
+def _picture(facts: Facts) -> tuple[Picture, Prepared]:
+    picture = Picture(np.zeros((facts.height, facts.width, 3), np.uint8), facts)
+    return picture, Prepared((item_of(picture.pixels[None], [facts]),), None, ())
+
+
+TWO = scene(("small red circle", 0), ("large red square", 5))
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "rows"),
+    [
+        ("What colour is the circle?", "red", (0,)),
+        ("What shape is the large object?", "square", (5,)),
+        ("Is the red circle small or large?", "small", (0,)),
+        ("Where is the red square?", "right", (5,)),
+        ("What is at the top left?", "small red circle", (0,)),
+        ("Is there a red square?", "yes", (5,)),
+        ("Is there a blue square?", "no", ()),
+        ("What is at the bottom?", "nothing", ()),
+        ("How many red objects are there?", "two", ()),
+        ("Is the circle left of the square?", "yes", ()),
+    ],
+)
+def test_a_short_answer_points_at_its_thing(
+    question: str, answer: str, rows: tuple[int, ...]
+) -> None:
+    (found,) = pointed([TWO], (question, answer))
+    assert spans(found) == [(f"{answer}$", rows)]
+
+
+def test_a_description_points_at_one_thing_after_the_other() -> None:
+    (found,) = pointed(
+        [TWO], ("What do you see?", "top left: small red circle; right: large red square.")
+    )
+    assert spans(found) == [
+        ("top left: small red circle", (0,)),
+        ("; right: large red square.$", (5,)),
+    ]
+
+
+def test_of_two_equal_things_the_place_decides() -> None:
+    equal = scene(("small red circle", 0), ("small red circle", 8))
+    said = "top left: small red circle; bottom right: small red circle."
+    (found,) = pointed([equal], ("What do you see?", said))
+    assert [rows for _, rows in spans(found)] == [(0,), (8,)]
+
+
+def test_an_order_word_chooses_the_image() -> None:
+    other = scene(("large blue star", 4))
+    first, second, both = pointed(
+        [TWO, other],
+        ("Look at the first image. What colour is the circle?", "red"),
+        ("What is in the second image?", "centre: large blue star."),
+        ("Which image has more circles?", "The first has 1, the second has 0: the first."),
+    )
+    assert {rows for _, rows in spans(first)} == {(0,)}
+    assert {rows for _, rows in spans(second)} == {(9 + 4,)}
+    assert {rows for _, rows in spans(both)} == {()}
+
+
+def test_printed_characters_point_at_the_rows_that_show_them() -> None:
+    # After the resize to 96 x 96 pixels, with rows 32 pixels wide, A lies in the first, B on
+    # the edge of the first two, C in the third.
+    boxes = [
+        CharacterBox("A", 0, 12, 2, 14),
+        CharacterBox("b", 12, 28, 2, 14),
+        CharacterBox("C", 44, 60, 2, 14),
+    ]
+    (found,) = pointed([_picture(Facts(64, 64, boxes=boxes))], ("Read the text.", "ABC"))
+    assert spans(found) == [("A", (0,)), ("B", (0, 1)), ("C", (2,)), ("$", ())]
+
+
+def sound(*words: tuple[float, float, str]) -> tuple[Sound, Prepared]:
+    codes = torch.zeros(25, 4, 8, dtype=torch.int64)  # 4 seconds
+    return Sound(np.zeros(1, np.float32), 24_000, words), Prepared((), codes, ())
+
+
+def test_words_point_at_the_sound_of_each() -> None:
+    heard = sound((0.1, 0.3, "red"), (1.0, 1.4, "two"))
+    whole, counted = pointed(
+        [heard], ("What do you hear?", "red two"), ("How many beeps are there?", "two")
+    )
+    assert spans(whole) == [("red", (0, 1)), (" two", (6, 7, 8)), ("$", ())]
+    assert spans(counted) == [("two$", ())]
+
+
+def test_a_sentence_of_unknown_times_points_nowhere() -> None:
+    (found,) = pointed([sound((0.1, 2.0, "the red one"))], ("What do you hear?", "the red one"))
+    assert spans(found) == [("the red one$", ())]
+
+
+def clip(track: bool = False) -> tuple[Clip, Prepared]:
+    """Four pairs of frames of one row each; something happens at seconds 1 and 5."""
+    times = [float(t) for t in range(8)]
+    facts = Facts(32, 32, np.ones((32, 32), np.uint8), [(1, 1, 1)])
+    pair = item_of(np.zeros((2, 32, 32, 3), np.uint8), [facts, facts])
+    happenings = (Happening.of(1.0, "appears", 1), Happening.of(5.0, "turns red", 1))
+    items: tuple[Item, ...] = with_events([pair] * 4, times, happenings)
+    heard, ready = sound((1.0, 1.2, "seven"), (5.0, 5.2, "two"))
+    made = Clip(
+        lambda t: np.zeros((32, 32, 3), np.uint8), lambda t: facts, 1, 8, heard if track else None
+    )
+    return made, Prepared(items, ready.codes if track else None, ())
+
+
+def test_answers_about_events_point_at_the_rows_of_their_second() -> None:
+    silent = clip()
+    rows = len(silent[1].items[0].patches) // MERGE**2
+    early, late = tuple(range(rows)), tuple(range(2 * rows, 3 * rows))
+    told, when, what, first, last, never = pointed(
+        [silent],
+        ("Describe the video.", "00:01 a\n00:05 b"),
+        ("When does the red circle turn red?", "00:05"),
+        ("What does the red circle do at 00:01?", "it appears"),
+        ("What happens first?", "it appears"),
+        ("What happens last?", "it turns red"),
+        ("When does it end?", "00:07"),
+    )
+    assert spans(told) == [("00:01 a", early), ("\n00:05 b$", late)]
+    assert spans(when) == [("00:05$", late)]
+    assert {rows for _, rows in spans(what)} == {rows for _, rows in spans(first)} == {early}
+    assert {rows for _, rows in spans(last)} == {late}
+    assert {rows for _, rows in spans(never)} == {()}
+
+
+def test_what_is_said_in_a_clip_points_at_the_sound() -> None:
+    film = clip(track=True)
+    seen = sum(len(item.patches) for item in film[1].items) // MERGE**2
+    said, when = pointed(
+        [film],
+        ("What is said in the video?", "seven two"),
+        ("What is said when the red circle appears?", "seven"),
+    )
+    assert spans(said)[0] == ("seven", (seen + 6, seen + 7))
+    assert spans(when) == [("seven", (seen + 6, seen + 7)), ("$", ())]
+
+
+def test_a_copied_passage_points_at_its_source_and_its_end() -> None:
+    #                  repeat: a  b  c  end        a  b  c  end
+    example = Example("copy", [9, 1, 2, 3, 0, 8, 8, 1, 2, 3, 0], [], turns=[(7, 11)])
+    assert copied(example) == [Pointer(6 + i, (1 + i,)) for i in range(4)]
+    changed = Example("copy", [9, 1, 2, 3, 0, 8, 8, 3, 2, 1, 0], [], turns=[(7, 11)])
+    assert copied(changed) == []

@@ -1,0 +1,39 @@
+"""Attention in the last layer is told which rows an answer is about."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.tools.geometries import tiny
+from tools.pocket.train.example import Example
+from tools.pocket.train.pointers import LEAST, Pointer, pointer_loss
+from tools.pocket.trunk.model import Layer, Trunk
+
+
+def test_the_loss_is_the_share_of_attention_that_misses_the_targets() -> None:
+    torch.manual_seed(0)
+    text = tiny().text
+    trunk = Trunk(text)
+    layer = next(x for x in trunk.layers if not x.attention.window)  # type: ignore[union-attr]
+    assert isinstance(layer, Layer)
+    attention = layer.attention
+    x = torch.randn(2, 16, text.hidden_size, requires_grad=True)
+    angles = trunk.angles(16, sliding=False)
+    plain, watching = Example("look", [], []), Example("watch", [], [])
+    assert pointer_loss(layer, x, angles, [plain, watching]).item() == 0.0
+    watching.pointers = [Pointer(9, (2, 4)), Pointer(12, (2,))]
+    loss = pointer_loss(layer, x, angles, [plain, watching])
+    q, k, _ = attention.project(layer.input_norm(x), angles)
+    expected = []
+    for group in range(attention.groups):
+        head = group * (attention.heads // attention.groups)
+        for at, targets in ((9, [2, 4]), (12, [2])):
+            shares = (k[1, : at + 1, group] @ q[1, at, head]).softmax(0)
+            expected.append(-(shares[targets].sum() + LEAST).log())
+    torch.testing.assert_close(loss, torch.stack(expected).mean())
+    optim = torch.optim.Adam(attention.parameters(), 0.01)
+    for _ in range(100):
+        optim.zero_grad()
+        pointer_loss(layer, x.detach(), angles, [plain, watching]).backward()
+        optim.step()
+    assert pointer_loss(layer, x, angles, [plain, watching]).item() < 0.3 * loss.item()

@@ -1,0 +1,221 @@
+"""Which rows each part of an answer is about, from its text and the facts of its media.
+
+A rule gives spans of an answer's characters with their rows; the tokens that begin in a span
+point there. Answers that no rule understands (counts, comparisons) point nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from encoders.video_layout import AUDIO_ROWS_PER_SECOND
+from tools.pocket.data.labels import Facts
+from tools.pocket.data.sample import Clip, Media, Picture, Sample, Sound, text_of
+from tools.pocket.data.words import COLOURS, ORDINALS, PLACES, SHAPES, SIZES
+from tools.pocket.train.example import Example
+from tools.pocket.train.media import Prepared
+from tools.pocket.train.pointers import Pointer
+from tools.pocket.train.vision_data import MERGE, PATCH, Labels
+
+STAMP = re.compile(r"\b(\d\d):(\d\d)\b")
+SPOKEN = ("What is said", "Which words")
+COUNTED = ("How many", "Count ")
+COVERED = 0.25  # of a character, from which on a row shows it
+# The longest first: "top left" is neither "top" nor "left".
+_PLACES = tuple(sorted(PLACES, key=len, reverse=True))
+_KINDS = {
+    name: re.compile(rf"\b({'|'.join(words)})(?:s|es)?\b")
+    for name, words in (
+        *(("colour", COLOURS), ("shape", SHAPES), ("size", SIZES), ("place", _PLACES)),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Characters ``start`` to ``stop`` - 1 of an answer (its end is one more) and their rows."""
+
+    start: int
+    stop: int
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A medium of an example with the positions of its rows."""
+
+    medium: Media
+    prepared: Prepared
+    vision: list[int]
+    audio: list[int]
+
+
+def pointers(
+    example: Example,
+    sample: Sample,
+    media: Sequence[Prepared],
+    decode: Callable[[list[int]], str],
+) -> list[Pointer]:
+    """The pointers of an example made from ``sample``, whose media are ``media``."""
+    shown = list(_shown(example, sample.media, media))
+    conversation, found = sample.conversation, []
+    asked = zip(conversation[::2], conversation[1::2], example.turns, strict=True)
+    for question, answer, (first, stop) in asked:
+        spans = _spans(text_of(question), str(answer["content"]), shown)
+        at = 0
+        for position in range(first, stop):
+            after = at + len(decode([example.ids[position]]))
+            rows = {
+                row for s in spans if s.start < max(after, at + 1) and at < s.stop for row in s.rows
+            }
+            if rows:
+                found.append(Pointer(position - 1, tuple(sorted(rows))))
+            at = after
+    return found
+
+
+def copied(example: Example) -> list[Pointer]:
+    """For answers that repeat a part of the prompt: each token points at its source."""
+    found = []
+    for first, stop in example.turns:
+        tail, length = example.ids[first + 1 : stop - 1], stop - first - 2
+        starts = range(first - length - 1, 0, -1)
+        at = next((i for i in starts if length and example.ids[i : i + length] == tail), None)
+        if at is not None:
+            found += [Pointer(first - 1 + i, (at - 1 + i,)) for i in range(length + 2)]
+    return found
+
+
+def _shown(
+    example: Example, media: Sequence[Media], prepared: Sequence[Prepared]
+) -> Iterator[Shown]:
+    vision, audio = example.vision, example.audio
+    for medium, ready in zip(media, prepared, strict=True):
+        seen = sum(item.patches.shape[0] for item in ready.items) // MERGE**2
+        heard = 0 if ready.codes is None else ready.codes.shape[0]
+        yield Shown(medium, ready, vision[:seen], audio[:heard])
+        vision, audio = vision[seen:], audio[heard:]
+
+
+def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
+    named = [k for k, ordinal in enumerate(ORDINALS) if f"the {ordinal} image" in question]
+    if question.startswith(COUNTED) or (len(shown) > 1 and not named):
+        return []
+    about = shown[named[0] if named else 0]
+    medium = about.medium
+    if isinstance(medium, Sound):
+        return words(answer, medium, about.audio)
+    labels = Labels.concat([item.labels for item in about.prepared.items])
+    if isinstance(medium, Clip):
+        if medium.sound is not None and question.startswith(SPOKEN):
+            return words(answer, medium.sound, about.audio)
+        return events(question, answer, labels, about.vision)
+    assert isinstance(medium, Picture)
+    if medium.facts.boxes:
+        _, rows, columns = about.prepared.items[0].grid
+        return characters(medium.facts, rows, columns, about.vision)
+    return attributes(question, answer, labels, about.vision)
+
+
+def events(question: str, answer: str, labels: Labels, positions: list[int]) -> list[Span]:
+    """Of an answer about what happens in a clip: the rows of each line's second."""
+    of_row = labels.second.view(-1, MERGE**2).amax(dim=1).tolist()
+    rows: dict[int, list[int]] = {}
+    for position, second in zip(positions, of_row, strict=True):
+        if second >= 0:
+            rows.setdefault(second, []).append(position)
+    stamps = STAMP.findall(answer) or STAMP.findall(question)
+    seconds = [60 * int(m) + int(s) for m, s in stamps]
+    if not stamps and rows and question.startswith("What happens first"):
+        seconds = [min(rows)]
+    elif not stamps and rows and question.startswith("What happens last"):
+        seconds = [max(rows)]
+    parts = _parts(answer, "\n")
+    if len(parts) < len(seconds):
+        return []
+    return [
+        Span(*part, tuple(rows.get(seconds[min(line, len(seconds) - 1)], ())))
+        for line, part in enumerate(parts)
+        if seconds
+    ]
+
+
+def attributes(question: str, answer: str, labels: Labels, positions: list[int]) -> list[Span]:
+    """Of an answer about the things of a scene: the rows of the thing that question and answer
+    name together, for each thing of a description."""
+    found = []
+    for start, stop in _parts(answer, ";"):
+        told, asked = _mentioned(answer[start:stop]), _mentioned(question)
+        wanted = {kind: told[kind] or asked[kind] for kind in _KINDS}
+        if all(len(values) < 2 for values in wanted.values()):
+            rows = _matching(labels, {k: v.pop() for k, v in wanted.items() if v})
+            found.append(Span(start, stop, tuple(positions[row] for row in rows)))
+    return found
+
+
+def characters(facts: Facts, rows: int, columns: int, positions: list[int]) -> list[Span]:
+    """Of a printed line in ``rows`` x ``columns`` patches: the rows that show each character."""
+    side = PATCH * MERGE
+    tall, wide = rows * PATCH / facts.height, columns * PATCH / facts.width
+    found = []
+    for i, box in enumerate(facts.boxes):
+        y = _overlap(box.top * tall, box.bottom * tall, rows // MERGE, side)
+        x = _overlap(box.left * wide, box.right * wide, columns // MERGE, side)
+        share = np.outer(y, x).reshape(-1)
+        shows = np.flatnonzero((share >= COVERED) | (share == share.max()))
+        found.append(Span(i, i + 1, tuple(positions[row] for row in shows)))
+    return found
+
+
+def words(answer: str, sound: Sound, positions: list[int]) -> list[Span]:
+    """Of a transcript, or of one word that is heard: the rows of sound of each word."""
+    said = answer.split(" ")
+    times = [(start, stop) for start, stop, _ in sound.words]
+    if said != [word for *_, word in sound.words]:
+        times = [(start, stop) for start, stop, word in sound.words if said == [word]][:1]
+        said = said[: len(times)]
+    found, at = [], 0
+    for word, (start, stop) in zip(said, times, strict=True):
+        first, last = (int(second * AUDIO_ROWS_PER_SECOND) for second in (start, stop))
+        # A token of a later word begins with the space before it.
+        found.append(Span(max(at - 1, 0), at + len(word), tuple(positions[first : last + 1])))
+        at += len(word) + 1
+    return found
+
+
+def _parts(answer: str, separator: str) -> list[tuple[int, int]]:
+    """(start, stop) of the parts of an answer; each begins with its separator, the last includes
+    the answer's end."""
+    starts = [0, *(match.start() for match in re.finditer(separator, answer))]
+    return list(zip(starts, [*starts[1:], len(answer) + 1], strict=True))
+
+
+def _mentioned(text: str) -> dict[str, set[str]]:
+    return {kind: set(pattern.findall(text)) for kind, pattern in _KINDS.items()}
+
+
+def _matching(labels: Labels, wanted: dict[str, str]) -> list[int]:
+    """Rows with a patch of the thing that has these attributes, at its place if it is there."""
+    if not wanted.keys() & {"colour", "shape"}:
+        return []
+    patches = torch.ones(len(labels.event), dtype=torch.bool)
+    for kind, classes in (("colour", COLOURS), ("shape", SHAPES), ("size", SIZES)):
+        if kind in wanted:
+            patches &= getattr(labels, kind)[:, 0] == classes.index(wanted[kind]) + 1
+    if "place" in wanted:
+        cell = divmod(PLACES.index(wanted["place"]), 3)
+        there = patches & (labels.thirds == torch.tensor(cell)).all(dim=1)
+        patches = there if there.any() else patches
+    return torch.nonzero(patches.view(-1, MERGE**2).any(dim=1))[:, 0].tolist()
+
+
+def _overlap(low: float, high: float, count: int, side: int) -> np.ndarray:
+    """Share of ``low``..``high`` in each of ``count`` cells of ``side`` pixels."""
+    edges = np.arange(count + 1) * float(side)
+    inside = np.minimum(edges[1:], high) - np.maximum(edges[:-1], low)
+    return np.maximum(inside, 0.0) / max(high - low, 1e-6)

@@ -1,0 +1,57 @@
+"""Attention that is told where an answer has to look: a loss in the last layer; training only.
+
+The rows of media know what is where, and which character or word, long before answers use it:
+finding one row among hundreds is learnt slowly from the few tokens that depend on it. So at each
+token of an answer that is about certain rows one head of each group is told to look at them.
+``pointer_targets`` says which rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tools.pocket.train.example import Example
+from tools.pocket.trunk.model import Layer
+from tools.pocket.trunk.rotary import Rotary
+
+LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The token at ``position`` predicts a part of an answer about the rows at ``targets``."""
+
+    position: int
+    targets: tuple[int, ...]
+
+
+def pointer_loss(
+    layer: Layer, stream: torch.Tensor, angles: Rotary, examples: Sequence[Example]
+) -> torch.Tensor:
+    """Mean of -log of the share that the first head of each group gives to the targets; 0 without
+    pointers.
+
+    ``stream`` [B, T, hidden] is what enters ``layer``, which sees everything.
+    """
+    losses = []
+    chosen = [row for row, example in enumerate(examples) if example.pointers]
+    if not chosen:
+        return stream.new_zeros(())
+    attention = layer.attention
+    q, k, _ = attention.project(layer.input_norm(stream[chosen]), angles)
+    share = attention.heads // attention.groups
+    for b, row in enumerate(chosen):
+        found = examples[row].pointers
+        at = torch.tensor([pointer.position for pointer in found])
+        wanted = torch.zeros(len(found), stream.shape[1], dtype=torch.bool)
+        for i, pointer in enumerate(found):
+            wanted[i, list(pointer.targets)] = True
+        later = torch.arange(stream.shape[1]) > at[:, None]
+        for group in range(attention.groups):
+            scores = (q[b, at, group * share] @ k[b, :, group].T).float()
+            shares = scores.masked_fill(later, float("-inf")).softmax(-1)
+            losses.append(-((shares * wanted).sum(-1) + LEAST).log())
+    return torch.cat(losses).mean()
