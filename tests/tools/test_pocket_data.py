@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import re
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.tools.pocket_voices import chord_voice
-from tools.pocket.data import canvas, chat, fonts, recall, scenes, sounds, voices
+from tools.pocket.data import canvas, chat, fonts, printed, recall, scenes, sounds, voices
 from tools.pocket.data.clip_questions import watch
 from tools.pocket.data.compare import compare
 from tools.pocket.data.sample import Clip, Picture, Sample, Sound, Split, Stream, stream
@@ -175,6 +176,29 @@ def test_print_has_the_asked_size_after_the_resize() -> None:
         assert 20 <= sample.detail["print"] <= 28
         assert sample.answer["content"] == sample.answer["content"].upper()
         assert 1 <= len(sample.answer["content"]) <= 6
+
+
+def test_training_stretches_print_and_its_boxes_alike() -> None:
+    line = printed.Line("HI", fonts.BUILTIN, 30, 20.0, 10.0)
+    widths = set()
+    for index in range(20):
+        shown = printed.print_lines(stream("train", "stretched", 0, index), 60, 100, [line]).facts
+        widths.add(shown.width)
+        assert shown.boxes[0].left == pytest.approx(20.0 * shown.width / 100)
+        assert shown.boxes[0].right == shown.boxes[1].left
+    assert {w for w in widths if w < 100}
+    assert {w for w in widths if w > 100}
+    asked = printed.print_lines(stream("heldout", "stretched", 0, 0), 60, 100, [line])
+    assert asked.pixels.shape == (60, 100, 3)
+
+
+def test_a_voice_at_another_pace_is_shorter_and_higher() -> None:
+    voice = chord_voice(stream("train", "pace", 0, 0))
+    usual, fast = voice.take(0), dataclasses.replace(voice, pace=1.25).take(0)
+    assert len(fast) == pytest.approx(len(usual) / 1.25, abs=2)
+    lows = [np.abs(np.fft.rfft(wave))[: len(wave) * 900 // voices.RATE] for wave in (usual, fast)]
+    peaks = [low.argmax() / len(wave) for low, wave in zip(lows, (usual, fast), strict=True)]
+    assert peaks[1] / peaks[0] == pytest.approx(1.25, rel=0.03)
 
 
 def test_pictures_survive_png_and_nearly_jpeg() -> None:

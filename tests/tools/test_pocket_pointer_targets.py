@@ -12,7 +12,7 @@ from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.train.clip_labels import with_events
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
-from tools.pocket.train.pointer_targets import copied, pointers
+from tools.pocket.train.pointer_targets import copied, placed, pointers
 from tools.pocket.train.pointers import Pointer
 from tools.pocket.train.vision_data import MERGE, Item, item_of
 
@@ -36,8 +36,8 @@ def pointed(media: list[tuple[Media, Prepared]], *pairs: Pair) -> list[dict[str,
     example = Example("look", ids, [], list(seen), list(heard), turns)
     messages, answer = ask_all(range(len(media)), pairs)
     sample = Sample("look", messages, answer, tuple(medium for medium, _ in media))
-    prepared = [ready for _, ready in media]
-    found = pointers(example, sample, prepared, lambda ids: "".join(map(chr, ids)))
+    shown = placed(example, sample.media, [ready for _, ready in media])
+    found = pointers(example, sample, shown, lambda ids: "".join(map(chr, ids)))
     rows = {p.position: tuple(t - BEFORE for t in p.targets) for p in found}
     return [
         {said + str(i): rows.get(first + i - 1, ()) for i, said in enumerate(f"{text}$")}

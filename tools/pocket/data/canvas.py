@@ -15,7 +15,10 @@ FACTOR, MIN_PIXELS, MAX_PIXELS = 32, 8_192, 8_388_608
 RGB = tuple[int, int, int]
 
 KINDS: dict[Split, tuple[str, ...]] = {
-    "train": ("plain", "plain", "vertical", "horizontal", "blobs", "stripes"),
+    "train": (
+        *("plain", "plain", "plain", "vertical", "horizontal", "blobs", "stripes"),
+        *("rings", "waves", "dots", "boxes"),
+    ),
     "heldout": ("plain", "diagonal", "checks", "plain"),
 }
 
@@ -87,6 +90,22 @@ def background(stream: Stream, height: int, width: int, base: RGB) -> Image.Imag
         line = np.arange(width)[None, :] if rng.random() < 0.5 else np.arange(height)[:, None]
         wave = np.sin(line * (2 * np.pi / period)).astype(np.float32)
         pattern = np.broadcast_to(wave * 0.6, (height, width))
+    elif kind == "rings":
+        far = np.hypot(y - rng.uniform(-1, 1), x - rng.uniform(-1, 1))
+        pattern = np.sin(far * rng.uniform(2, 25)) * 0.6
+    elif kind == "waves":
+        waves = [np.sin(y * rng.uniform(-20, 20) + x * rng.uniform(-20, 20)) for _ in range(2)]
+        pattern = np.mean(waves, axis=0) * 0.7
+    elif kind == "dots":
+        step = rng.randint(8, 24)
+        down, right = (np.arange(n) % step / step - 0.5 for n in (height, width))
+        pattern = np.where(np.hypot(down[:, None], right) < rng.uniform(0.15, 0.35), 0.6, -0.6)
+    elif kind == "boxes":
+        pattern = np.full((height, width), -0.3)
+        for _ in range(rng.randint(2, 8)):
+            top, left = rng.randrange(height), rng.randrange(width)
+            box = slice(top, top + rng.randint(8, 64)), slice(left, left + rng.randint(8, 64))
+            pattern[box] = rng.uniform(-0.7, 0.7)
     else:
         coarse = stream.noise.uniform(-1, 1, (4, 4)).astype(np.float32)
         pattern = np.asarray(

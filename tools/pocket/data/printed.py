@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from PIL import ImageDraw
+from PIL import Image, ImageDraw
 
 from tools.pocket.data import canvas, fonts
 from tools.pocket.data.canvas import RGB
@@ -15,6 +15,8 @@ from tools.pocket.data.words import PRINT_HELDOUT, PRINT_TRAIN
 
 MAX_CHARACTERS = 6
 LOW_SIZE, HIGH_SIZE = 13, 40
+BOLD_SIZE = 24  # from which on a pixel more leaves a font readable
+STRETCH = (0.85, 1.2)
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,26 @@ def ink(stream: Stream) -> tuple[RGB, RGB]:
 
 
 def print_lines(stream: Stream, height: int, width: int, lines: list[Line]) -> Picture:
-    """The worn picture of the lines with its facts."""
+    """The worn picture of the lines with its facts; in training often bolder, wider or narrower,
+    which makes many fonts of few."""
     base, colour = ink(stream)
     image = canvas.background(stream, height, width, base)
     draw = ImageDraw.Draw(image)
+    rng, changed = stream.rng, stream.split == "train"
     boxes: list[CharacterBox] = []
     for line in lines:
-        draw.text((line.x, line.y), line.text, colour, fonts.font(line.font, line.size))
+        face = fonts.font(line.font, line.size)
+        bold = int(changed and line.size >= BOLD_SIZE and rng.random() < 0.15)
+        draw.text((line.x, line.y), line.text, colour, face, stroke_width=bold)
         boxes += line.boxes()
+    if changed and rng.random() < 0.4:
+        wide = round(width * rng.uniform(*STRETCH))
+        image = image.resize((wide, height), Image.Resampling.BICUBIC)
+        boxes = [
+            replace(box, left=box.left * wide / width, right=box.right * wide / width)
+            for box in boxes
+        ]
+        width = wide
     return Picture(canvas.worn(stream, image), Facts(height, width, boxes=boxes))
 
 

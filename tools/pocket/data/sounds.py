@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,12 +16,18 @@ Piece = tuple[np.ndarray, str]
 VoiceSource = Callable[[Stream], VoiceClips]
 WORDS = ("Write down what you hear.", "What is said in the audio?", "What do you hear?")
 TONES = ("Which tones do you hear?", "Name the tones in order.")
+PACES = (0.86, 1.16)
 BEEPS = ("How many beeps are there?", "Count the beeps.")
 
 
 def any_voice(stream: Stream) -> VoiceClips:
-    """A recorded voice of the stream's split."""
-    return voices.load(stream.rng.choice(voices.voice_names(stream.split)))
+    """A recorded voice of the stream's split; in training most play at another pace, which makes
+    many voices of few."""
+    rng = stream.rng
+    voice = voices.load(rng.choice(voices.voice_names(stream.split)))
+    if stream.split == "train" and rng.random() < 0.6:
+        return replace(voice, pace=rng.uniform(*PACES))
+    return voice
 
 
 def spoken_word(stream: Stream, clips: VoiceClips, word: str) -> Piece:

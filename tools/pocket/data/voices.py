@@ -54,15 +54,23 @@ def voice_names(split: Split) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class VoiceClips:
-    """The clips of one voice: ``samples`` int16, clip i is ``edges[i]``..``edges[i + 1]``."""
+    """The clips of one voice: ``samples`` int16, clip i is ``edges[i]``..``edges[i + 1]``.
+
+    ``pace`` plays them faster (above 1) or slower, as a tape does: pitch and timbre change too.
+    """
 
     samples: np.ndarray
     edges: np.ndarray
     texts: tuple[str, ...]
+    pace: float = 1.0
 
     def take(self, i: int) -> np.ndarray:
         """float32 [n] at 24 kHz."""
-        return self.samples[self.edges[i] : self.edges[i + 1]].astype(np.float32) / 32768.0
+        clip = self.samples[self.edges[i] : self.edges[i + 1]].astype(np.float32) / 32768.0
+        if self.pace == 1.0:
+            return clip
+        at = np.arange(0.0, len(clip) - 1, self.pace)
+        return np.interp(at, np.arange(len(clip)), clip).astype(np.float32)
 
     @cached_property
     def by_text(self) -> dict[str, list[int]]:

@@ -35,8 +35,9 @@ from tools.pocket.train.media import (
 )
 from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.parallel import join
-from tools.pocket.train.pointer_targets import copied, pointers
+from tools.pocket.train.pointer_targets import copied, placed, pointers
 from tools.pocket.train.pointers import pointer_loss
+from tools.pocket.train.row_labels import RowHead, row_labels
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
 from tools.pocket.train.text_mix import Reach, TextMix, varied
@@ -57,16 +58,17 @@ from tools.pocket.trunk.model import Layer, TrunkOutput, compile_norms
 
 MEDIA_SHARES = {
     "look": 25.0,
-    "read": 18.0,
-    "compare": 12.0,
-    "watch": 50.0,
-    "hear_words": 10.0,
+    "read": 22.0,
+    "compare": 18.0,
+    "watch": 45.0,
+    "hear_words": 14.0,
     "hear_tones": 3.0,
 }
 TURNS = 6  # questions about the same media
 HELDOUT_MEDIA = 32
 LABELS = 0.3  # weight of patch and row labels
 EVENTS = 0.3  # weight of what happens in clips
+ROWS = 0.3  # weight of the characters and words that rows hold
 POINTERS = 1.0  # weight of where answers look
 COPIED = ("copy", "long")  # skills whose answers repeat a part of the prompt
 TOWER_RATE = 0.5  # of the trunk's learning rate
@@ -90,7 +92,9 @@ class JointMix(TextMix):
         media = [self.reader.prepare(medium) for medium in made.media]
         example = self.encoder.example(made, [medium.layout for medium in media])
         example.media = media
-        example.pointers = pointers(example, made, media, self.encoder.tokenizer.decode)
+        shown = placed(example, made.media, media)
+        example.pointers = pointers(example, made, shown, self.encoder.tokenizer.decode)
+        example.row_labels = row_labels(shown)
         return example
 
     def _sample(self, skill: str, index: int, split: Split) -> Sample:
@@ -120,6 +124,7 @@ class JointTraining(TrunkTraining):
         self.vision, self.audio_trainer, self.audio = vision, audio, AudioRows(spec)
         self.row_head = nn.Linear(spec.text.hidden_size, WIDTH * MERGE**2)
         self.event_head = EventHead(spec.text.hidden_size)
+        self.order_head = RowHead(spec.text.hidden_size)
         self._alone = False
         self.reader = MediaReader(audio.tokenizer, self.audio.config.group)
         self.mix = self._mix(self.mix.seed)
@@ -197,6 +202,7 @@ class JointTraining(TrunkTraining):
             losses["labels"] = LABELS * (own + self.tower_labels)
             late = self._apart(output.late[shown])
             losses["events"] = EVENTS * self.event_head.loss(late, labels)
+        losses["rows"] = ROWS * self.order_head.loss(self._apart(output.late), batch.examples)
         losses["pointers"] = POINTERS * self.pointer_loss(output.late, batch.examples)
         return losses, right
 
@@ -219,6 +225,7 @@ class JointTraining(TrunkTraining):
     def optimizer(self, rate: float) -> MuonAdamW:
         """Over everything but the audio tokenizer; the tower at a lower rate."""
         own = [self.trunk, self.previous, self.audio, self.row_head, self.event_head]
+        own.append(self.order_head)
         groups = [
             {**group, "scale": scale * group["scale"]}
             for modules, scale in ((own, 1.0), ([self.vision], TOWER_RATE))
@@ -233,6 +240,7 @@ class JointTraining(TrunkTraining):
             "audio": self.audio.state_dict(),
             "row_head": self.row_head.state_dict(),
             "event_head": self.event_head.state_dict(),
+            "order_head": self.order_head.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -243,6 +251,7 @@ class JointTraining(TrunkTraining):
             self.audio.load_state_dict(state["audio"])
             self.row_head.load_state_dict(state["row_head"])
             self.event_head.load_state_dict(state["event_head"])
+            self.order_head.load_state_dict(state["order_head"])
 
 
 def print_pages(count: int) -> list[Item]:

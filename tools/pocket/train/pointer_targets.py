@@ -7,7 +7,7 @@ point there. Answers that no rule understands (counts, comparisons) point nowher
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,11 +58,10 @@ class Shown:
 def pointers(
     example: Example,
     sample: Sample,
-    media: Sequence[Prepared],
+    shown: Sequence[Shown],
     decode: Callable[[list[int]], str],
 ) -> list[Pointer]:
-    """The pointers of an example made from ``sample``, whose media are ``media``."""
-    shown = list(_shown(example, sample.media, media))
+    """The pointers of an example made from ``sample``, whose media are ``shown``."""
     conversation, found = sample.conversation, []
     asked = zip(conversation[::2], conversation[1::2], example.turns, strict=True)
     for question, answer, (first, stop) in asked:
@@ -91,15 +90,16 @@ def copied(example: Example) -> list[Pointer]:
     return found
 
 
-def _shown(
-    example: Example, media: Sequence[Media], prepared: Sequence[Prepared]
-) -> Iterator[Shown]:
+def placed(example: Example, media: Sequence[Media], prepared: Sequence[Prepared]) -> list[Shown]:
+    """The media of an example with the positions of their rows."""
     vision, audio = example.vision, example.audio
+    found = []
     for medium, ready in zip(media, prepared, strict=True):
         seen = sum(item.patches.shape[0] for item in ready.items) // MERGE**2
         heard = 0 if ready.codes is None else ready.codes.shape[0]
-        yield Shown(medium, ready, vision[:seen], audio[:heard])
+        found.append(Shown(medium, ready, vision[:seen], audio[:heard]))
         vision, audio = vision[seen:], audio[heard:]
+    return found
 
 
 def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:

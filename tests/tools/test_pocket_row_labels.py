@@ -1,0 +1,80 @@
+"""What rows of print and sound hold, and the head that learns to say it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from tools.pocket.data.labels import CHARACTERS, CharacterBox, Facts
+from tools.pocket.data.sample import Clip, Picture, Sound
+from tools.pocket.train.audio_model import VOCABULARY
+from tools.pocket.train.example import Example
+from tools.pocket.train.media import Prepared
+from tools.pocket.train.pointer_targets import Shown
+from tools.pocket.train.row_labels import NUMBERS, RowHead, row_labels
+from tools.pocket.train.vision_data import item_of
+
+
+def letter(character: str) -> int:
+    return CHARACTERS.index(character) + 1
+
+
+def word(name: str) -> int:
+    return VOCABULARY.index(name)
+
+
+def test_a_row_of_print_knows_its_first_number_and_its_characters_by_parity() -> None:
+    boxes = [
+        CharacterBox(c, left, left + 14, 4, 28) for c, left in zip("aBc", (2, 17, 34), strict=True)
+    ]
+    picture = Picture(np.zeros((96, 96, 3), np.uint8), Facts(96, 96, boxes=boxes))
+    item = item_of(picture.pixels[None], [picture.facts])
+    shown = Shown(picture, Prepared((item,), None, ()), list(range(10, 19)), [])
+    assert row_labels([shown]) == {
+        "printed": [(10, (0, letter("A"), letter("B"))), (11, (2, letter("C"), 0))],
+        "spoken": [],
+    }
+
+
+def test_a_scene_has_no_labels_of_rows() -> None:
+    picture = Picture(np.zeros((96, 96, 3), np.uint8), Facts(96, 96))
+    item = item_of(picture.pixels[None], [picture.facts])
+    shown = Shown(picture, Prepared((item,), None, ()), list(range(9)), [])
+    assert row_labels([shown]) == {"printed": [], "spoken": []}
+
+
+def test_a_word_is_known_from_its_middle_on_and_a_sentence_is_not() -> None:
+    words = ((0.0, 0.32, "red"), (1.0, 1.6, "the red star"), (2.0, 2.3, "two"))
+    sound = Sound(np.zeros(1, np.float32), 24_000, words)
+    ready = Prepared((), torch.zeros(25, 4, 8, dtype=torch.int64), ())
+    positions = list(range(100, 125))
+    expected = [
+        (101, (0, word("red"))),
+        (102, (0, word("red"))),
+        (113, (2, word("two"))),
+        (114, (2, word("two"))),
+    ]
+    assert row_labels([Shown(sound, ready, [], positions)])["spoken"] == expected
+    clip = Clip(lambda t: np.zeros((2, 2, 3)), lambda t: None, 1, 4, sound)
+    assert row_labels([Shown(clip, ready, [], positions)])["spoken"] == expected
+
+
+def test_the_head_learns_the_labels_and_only_they_count() -> None:
+    torch.manual_seed(0)
+    head, stream = RowHead(16), torch.randn(2, 6, 16)
+    silent = Example("look", [], [])
+    assert head.loss(stream, [silent, silent]).item() == 0.0
+    line = Example("read", [], [])
+    line.row_labels = {"printed": [(2, (0, 3, 4)), (3, (2, 5, 0))], "spoken": []}
+    heard = Example("hear_words", [], [])
+    heard.row_labels = {"spoken": [(1, (NUMBERS - 1, word("two")))]}
+    changed = stream.clone()
+    changed[0, 4:] += 1.0
+    assert torch.equal(head.loss(stream, [line, heard]), head.loss(changed, [line, heard]))
+    first = head.loss(stream, [line, heard]).item()
+    optim = torch.optim.Adam(head.parameters(), 0.05)
+    for _ in range(50):
+        optim.zero_grad()
+        head.loss(stream, [line, heard]).backward()
+        optim.step()
+    assert head.loss(stream, [line, heard]).item() < 0.1 * first

@@ -1,0 +1,102 @@
+"""Which characters of a printed line, or words of a sound, a row holds: targets for the stream
+before the last layer; training only.
+
+An answer spells a line out of rows that hold one or two characters each: it has to know which of
+them comes next. So a row is told the number of its first character, and its characters of even
+and of odd number apart; a row of sound the number of its word, and the word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from encoders.video_layout import AUDIO_ROWS_PER_SECOND
+from tools.pocket.data.labels import CHARACTERS
+from tools.pocket.data.sample import Clip, Picture, Sound
+from tools.pocket.train.audio_model import VOCABULARY
+from tools.pocket.train.example import Example
+from tools.pocket.train.pointer_targets import Shown, characters
+
+NUMBERS = 8
+# Classes of each label of a kind. Characters begin at 1: 0 is none.
+SIZES: Mapping[str, tuple[int, ...]] = {
+    "printed": (NUMBERS, len(CHARACTERS) + 1, len(CHARACTERS) + 1),
+    "spoken": (NUMBERS, len(VOCABULARY)),
+}
+RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
+
+
+def row_labels(shown: Sequence[Shown]) -> RowLabels:
+    """(position, classes) of the rows that hold print or words, by kind."""
+    found: RowLabels = {kind: [] for kind in SIZES}
+    for about in shown:
+        medium = about.medium
+        if isinstance(medium, Picture):
+            found["printed"] += _printed(about)
+        sound = medium.sound if isinstance(medium, Clip) else medium
+        if isinstance(sound, Sound):
+            found["spoken"] += _spoken(sound, about.audio)
+    return found
+
+
+def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
+    assert isinstance(about.medium, Picture)
+    facts = about.medium.facts
+    _, rows, columns = about.prepared.items[0].grid
+    held: dict[int, list[int]] = {}
+    for span in characters(facts, rows, columns, about.vision):
+        for row in span.rows:
+            held.setdefault(row, []).append(span.start)
+    classes = [CHARACTERS.index(box.character.upper()) + 1 for box in facts.boxes]
+    return [
+        (
+            row,
+            (
+                min(numbers[0], NUMBERS - 1),
+                *(next((classes[i] for i in numbers if i % 2 == odd), 0) for odd in (0, 1)),
+            ),
+        )
+        for row, numbers in sorted(held.items())
+    ]
+
+
+def _spoken(sound: Sound, positions: list[int]) -> list[tuple[int, tuple[int, ...]]]:
+    """From the middle of a word on: before, nobody can know it."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for number, (start, stop, word) in enumerate(sound.words):
+        if word in VOCABULARY:
+            first, last = (int(s * AUDIO_ROWS_PER_SECOND) for s in ((start + stop) / 2, stop))
+            classes = (min(number, NUMBERS - 1), VOCABULARY.index(word))
+            found += [(row, classes) for row in positions[first : last + 1]]
+    return found
+
+
+class RowHead(nn.Module):
+    """Names the labels of rows from their stream."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(hidden)
+        self.heads = nn.ModuleDict({k: nn.Linear(hidden, sum(n)) for k, n in SIZES.items()})
+
+    def loss(self, stream: torch.Tensor, examples: Sequence[Example]) -> torch.Tensor:
+        """Sum over kinds of the mean cross-entropy of all labels; ``stream`` [B, T, hidden]."""
+        total = stream.new_zeros(())
+        for kind, sizes in SIZES.items():
+            labels = [
+                (row, at, classes)
+                for row, example in enumerate(examples)
+                for at, classes in example.row_labels.get(kind, ())
+            ]
+            if not labels:
+                continue
+            rows, places = ([label[i] for label in labels] for i in (0, 1))
+            wanted = torch.tensor([classes for *_, classes in labels])
+            logits = self.heads[kind](self.norm(stream[rows, places])).float()
+            for i, part in enumerate(logits.split(sizes, dim=-1)):
+                total = total + F.cross_entropy(part, wanted[:, i])
+        return total
