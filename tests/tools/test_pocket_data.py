@@ -13,7 +13,17 @@ import pytest
 from PIL import Image
 
 from tests.tools.pocket_voices import chord_voice
-from tools.pocket.data import canvas, chat, fonts, printed, recall, scenes, sounds, voices
+from tools.pocket.data import (
+    canvas,
+    chat,
+    fonts,
+    printed,
+    recall,
+    scenes,
+    sound_codecs,
+    sounds,
+    voices,
+)
 from tools.pocket.data.clip_questions import watch
 from tools.pocket.data.compare import compare
 from tools.pocket.data.sample import Clip, Picture, Sample, Sound, Split, Stream, stream
@@ -199,6 +209,19 @@ def test_a_voice_at_another_pace_is_shorter_and_higher() -> None:
     lows = [np.abs(np.fft.rfft(wave))[: len(wave) * 900 // voices.RATE] for wave in (usual, fast)]
     peaks = [low.argmax() / len(wave) for low, wave in zip(lows, (usual, fast), strict=True)]
     assert peaks[1] / peaks[0] == pytest.approx(1.25, rel=0.03)
+
+
+@pytest.mark.parametrize("codec", sound_codecs.CODECS)
+def test_a_coded_sound_keeps_its_length_and_its_times(codec: str) -> None:
+    rng = np.random.default_rng(0)
+    wave = np.zeros(30_001, np.float32)
+    wave[9_000:12_000] = 0.3 * rng.standard_normal(3_000)
+    wave[20_000:28_000] = 0.3 * np.sin(np.arange(8_000) / 12)
+    heard = sound_codecs.coded(Sound(wave, voices.RATE), codec, 48_000)
+    assert heard.shape == wave.shape
+    assert heard.dtype == np.float32
+    assert not np.array_equal(heard, wave)
+    assert np.corrcoef(heard, wave)[0, 1] > 0.9
 
 
 def test_pictures_survive_png_and_nearly_jpeg() -> None:

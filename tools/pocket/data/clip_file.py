@@ -32,11 +32,12 @@ def encode_clip(clip: Clip, codec: str = "libx264", crf: int = 20) -> bytes:
             container.mux(video.encode(frame))
         container.mux(video.encode(None))
         if audio is not None and clip.sound is not None:
-            _mux_sound(container, audio, clip.sound)
+            mux_sound(container, audio, clip.sound)
     return buffer.getvalue()
 
 
-def _mux_sound(container, stream, sound: Sound) -> None:  # type: ignore[no-untyped-def]
+def mux_sound(container, stream, sound: Sound) -> None:  # type: ignore[no-untyped-def]
+    """Encode a sound into an open container's stream, to its end."""
     for start in range(0, len(sound.samples), _CHUNK):
         part = sound.samples[None, start : start + _CHUNK]
         frame = av.AudioFrame.from_ndarray(part, format="fltp", layout="mono")

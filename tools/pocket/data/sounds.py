@@ -9,6 +9,7 @@ import numpy as np
 
 from tools.pocket.data import tones, voices
 from tools.pocket.data.sample import Sample, Sound, Stream, assistant, user
+from tools.pocket.data.sound_codecs import CODECS, coded
 from tools.pocket.data.voices import RATE, VoiceClips
 from tools.pocket.data.words import NUMBERS, SPOKEN, SPOKEN_CORE
 
@@ -52,7 +53,8 @@ def join(stream: Stream, pieces: Sequence[Piece], gaps: tuple[float, float]) -> 
 
 
 def worn(stream: Stream, wave: np.ndarray) -> np.ndarray:
-    """A random level, and on most sounds white or brownish noise 12 to 40 dB below the peak."""
+    """A random level, and on most sounds white or brownish noise 12 to 40 dB below the peak; in
+    training some have been through a lossy codec."""
     rng = stream.rng
     peak = float(np.abs(wave).max()) or 1.0
     wave = wave / peak
@@ -64,7 +66,10 @@ def worn(stream: Stream, wave: np.ndarray) -> np.ndarray:
             noise = (brown - trend) / max(float((brown - trend).std()), 1e-6)
         wave = wave + noise * 10 ** (-rng.uniform(12, 40) / 20) * 0.3
     level = 10 ** rng.uniform(-1.2, -0.1)
-    return np.clip(wave * level, -1, 1).astype(np.float32)
+    wave = np.clip(wave * level, -1, 1).astype(np.float32)
+    if stream.split == "train" and rng.random() < 0.2:
+        wave = coded(Sound(wave, RATE), rng.choice(tuple(CODECS)), 1000 * rng.randint(24, 96))
+    return wave
 
 
 def speech(
