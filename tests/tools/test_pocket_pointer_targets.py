@@ -89,7 +89,9 @@ TWO = scene(("small red circle", 0), ("large red square", 5))
         ("Is there a red square?", "yes", (5,)),
         ("Is there a blue square?", "no", ()),
         ("What is at the bottom?", "nothing", ()),
-        ("How many red objects are there?", "two", ()),
+        ("How many red objects are there?", "two", (0, 5)),
+        ("How many circles are there?", "one", (0,)),
+        ("How many objects are there?", "two", ()),
         ("Is the circle left of the square?", "yes", ()),
     ],
 )
@@ -119,15 +121,29 @@ def test_of_two_equal_things_the_place_decides() -> None:
 
 def test_an_order_word_chooses_the_image() -> None:
     other = scene(("large blue star", 4))
-    first, second, both = pointed(
+    first, second = pointed(
         [TWO, other],
         ("Look at the first image. What colour is the circle?", "red"),
         ("What is in the second image?", "centre: large blue star."),
-        ("Which image has more circles?", "The first has 1, the second has 0: the first."),
     )
     assert {rows for _, rows in spans(first)} == {(0,)}
     assert {rows for _, rows in spans(second)} == {(9 + 4,)}
-    assert {rows for _, rows in spans(both)} == {()}
+
+
+def test_counts_of_two_images_point_at_what_is_counted_in_each() -> None:
+    other = scene(("large blue star", 4), ("small red star", 7))
+    said = "The first has 2, the second has 1: the first."
+    red, stars = pointed(
+        [TWO, other],
+        ("Which image has more red objects?", said),
+        ("Which image has more stars?", said),
+    )
+    assert spans(red) == [
+        ("The first has 2", (0, 5)),
+        (", the second has 1:", (9 + 7,)),
+        (" the first.$", ()),
+    ]
+    assert spans(stars)[:2] == [("The first has 2", ()), (", the second has 1:", (9 + 4, 9 + 7))]
 
 
 def test_printed_characters_point_at_the_rows_that_show_them() -> None:
@@ -149,11 +165,10 @@ def sound(*words: tuple[float, float, str]) -> tuple[Sound, Prepared]:
 
 def test_words_point_at_the_sound_of_each() -> None:
     heard = sound((0.1, 0.3, "red"), (1.0, 1.4, "two"))
-    whole, counted = pointed(
-        [heard], ("What do you hear?", "red two"), ("How many beeps are there?", "two")
-    )
-    assert spans(whole) == [("red", (0, 1)), (" two", (6, 7, 8)), ("$", ())]
-    assert spans(counted) == [("two$", ())]
+    (found,) = pointed([heard], ("What do you hear?", "red two"))
+    assert spans(found) == [("red", (0, 1)), (" two", (6, 7, 8)), ("$", ())]
+    (found,) = pointed([sound((0.1, 0.3, "beep"))], ("How many beeps are there?", "one"))
+    assert spans(found) == [("one$", ())]
 
 
 def test_a_sentence_of_unknown_times_points_nowhere() -> None:

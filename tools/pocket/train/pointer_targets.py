@@ -1,7 +1,7 @@
 """Which rows each part of an answer is about, from its text and the facts of its media.
 
 A rule gives spans of an answer's characters with their rows; the tokens that begin in a span
-point there. Answers that no rule understands (counts, comparisons) point nowhere.
+point there. Answers that no rule understands point nowhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tools.pocket.train.vision_data import MERGE, PATCH, Labels
 
 STAMP = re.compile(r"\b(\d\d):(\d\d)\b")
 SPOKEN = ("What is said", "Which words")
-COUNTED = ("How many", "Count ")
+MORE = "Which image has more"
 COVERED = 0.25  # of a character, from which on a row shows it
 # The longest first: "top left" is neither "top" nor "left".
 _PLACES = tuple(sorted(PLACES, key=len, reverse=True))
@@ -104,7 +104,9 @@ def placed(example: Example, media: Sequence[Media], prepared: Sequence[Prepared
 
 def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
     named = [k for k, ordinal in enumerate(ORDINALS) if f"the {ordinal} image" in question]
-    if question.startswith(COUNTED) or (len(shown) > 1 and not named):
+    if question.startswith(MORE):
+        return counts(question, answer, shown)
+    if len(shown) > 1 and not named:
         return []
     about = shown[named[0] if named else 0]
     medium = about.medium
@@ -155,6 +157,16 @@ def attributes(question: str, answer: str, labels: Labels, positions: list[int])
         if all(len(values) < 2 for values in wanted.values()):
             rows = _matching(labels, {k: v.pop() for k, v in wanted.items() if v})
             found.append(Span(start, stop, tuple(positions[row] for row in rows)))
+    return found
+
+
+def counts(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
+    """Of an answer that spells a count for each image: the rows of what is counted there."""
+    found = []
+    for about, (start, stop) in zip(shown, _parts(answer.partition(":")[0], ","), strict=True):
+        labels = Labels.concat([item.labels for item in about.prepared.items])
+        spans = attributes(question, "", labels, about.vision)
+        found += [Span(start, stop, span.rows) for span in spans]
     return found
 
 
