@@ -112,6 +112,16 @@ def test_a_description_points_at_one_thing_after_the_other() -> None:
     ]
 
 
+def test_an_empty_thought_before_the_answer_points_nowhere() -> None:
+    ids = [0] * (BEFORE + 9 + 1) + [*map(ord, "<>red"), 0]
+    example = Example("look", ids, [], list(range(BEFORE, BEFORE + 9)), turns=[(13, 19)])
+    messages, answer = ask_all([0], [("What colour is the circle?", "red")])
+    sample = Sample("look", messages, answer, (TWO[0],))
+    shown = placed(example, sample.media, [TWO[1]])
+    found = pointers(example, sample, shown, lambda ids: "".join(map(chr, ids)))
+    assert found == [Pointer(position, (BEFORE,)) for position in range(14, 18)]
+
+
 def test_of_two_equal_things_the_place_decides() -> None:
     equal = scene(("small red circle", 0), ("small red circle", 8))
     said = "top left: small red circle; bottom right: small red circle."

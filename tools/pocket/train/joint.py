@@ -224,8 +224,8 @@ class JointTraining(TrunkTraining):
 
     def optimizer(self, rate: float) -> MuonAdamW:
         """Over everything but the audio tokenizer; the tower at a lower rate."""
-        own = [self.trunk, self.previous, self.audio, self.row_head, self.event_head]
-        own.append(self.order_head)
+        heads = (self.row_head, self.event_head, self.order_head)
+        own = (self.trunk, self.previous, self.audio, *heads)
         groups = [
             {**group, "scale": scale * group["scale"]}
             for modules, scale in ((own, 1.0), ([self.vision], TOWER_RATE))

@@ -65,16 +65,17 @@ def pointers(
     conversation, found = sample.conversation, []
     asked = zip(conversation[::2], conversation[1::2], example.turns, strict=True)
     for question, answer, (first, stop) in asked:
-        spans = _spans(text_of(question), str(answer["content"]), shown)
-        at = 0
-        for position in range(first, stop):
-            after = at + len(decode([example.ids[position]]))
-            rows = {
-                row for s in spans if s.start < max(after, at + 1) and at < s.stop for row in s.rows
-            }
+        content = str(answer["content"])
+        spans = _spans(text_of(question), content, shown)
+        tokens = [decode([token]) for token in example.ids[first:stop]]
+        # Before the answer there may be an empty thought.
+        at = len(content) - len("".join(tokens[:-1]))
+        for position, token in enumerate(tokens, start=first):
+            after = at + max(len(token), 1)
+            rows = {row for s in spans if s.start < after and at < s.stop for row in s.rows}
             if rows:
                 found.append(Pointer(position - 1, tuple(sorted(rows))))
-            at = after
+            at += len(token)
     return found
 
 
