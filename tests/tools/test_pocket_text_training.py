@@ -18,7 +18,7 @@ from tools.pocket.train.batches import Mixer, collate, split
 from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.objectives import PreviousHeads, Tally
 from tools.pocket.train.run import optimizer
-from tools.pocket.train.text_mix import Reach, TextMix
+from tools.pocket.train.text_mix import SHARES, Reach, TextMix
 from tools.pocket.train.tokens_recall import FORMS, Level, tokens_recall
 from tools.pocket.train.trunk import TrunkTraining
 
@@ -185,7 +185,7 @@ def test_steps_learn_and_a_state_goes_on_where_it_was(encoder: ChatEncoder) -> N
     first = training(encoder)
     first.mixer.budget = 512
     optim = optimizer([first.trunk, first.previous], 5e-3)
-    losses = [first.step(i, optim)["previous"] for i in range(9)]
+    losses = [first.step(i, optim)["previous"] for i in range(20)]
     assert losses[-1] < losses[0] - 0.05
     second = training(encoder)
     second.restore(first.state())
@@ -212,7 +212,8 @@ def test_shares_follow_the_weakest_skill(encoder: ChatEncoder) -> None:
     mix.accuracy = {"copy": 0.99, "json": 0.5}
     mix.level = Level("separated", 2048, 0.99, 50)
     shares = mix.shares()
-    assert shares["json"] == 5 * shares["copy"]
+    least, most = (shares[skill] / SHARES[skill] for skill in ("copy", "json"))
+    assert most == pytest.approx(5 * least)
     assert shares["tokens"] < 5
     made = recall_sample("train", 0, 0, encoder.count, 512, 4)
     assert len(encoder.example(made)) == pytest.approx(512, abs=80)
