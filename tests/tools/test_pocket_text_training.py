@@ -186,7 +186,7 @@ def test_steps_learn_and_a_state_goes_on_where_it_was(encoder: ChatEncoder) -> N
     first.mixer.budget = 512
     optim = optimizer([first.trunk, first.previous], 5e-3)
     losses = [first.step(i, optim)["previous"] for i in range(20)]
-    assert losses[-1] < losses[0] - 0.05
+    assert sum(losses[-5:]) / 5 < losses[0] - 0.05
     second = training(encoder)
     second.restore(first.state())
     assert second.mix.state() == first.mix.state()
