@@ -63,7 +63,7 @@ class LongClip:
 class Cut:
     """How long clips are cut."""
 
-    part_frames: int = 64
+    part_frames: int = 48
     """Frames of a part, at least; clips with no more are handed on whole."""
     sound_seconds: int = 60
     """Seconds of a part of the sound."""

@@ -29,7 +29,7 @@ class DecoderOptions:
     """Files that may queue in the replica beyond those."""
     threads: int | None = None
     """Threads on which one clip is decoded, a chunk each; by default one for each core."""
-    part_frames: int = 64
+    part_frames: int = 48
     """Frames of a part of a long clip; clips with no more are handed on whole."""
     timeout_s: float = 300.0
     """Seconds that one file may take in all its parts, waiting not counted; what parts take side

@@ -118,7 +118,7 @@ class VideoSettings(Scaling):
         description="Threads on which one clip is decoded, a chunk each; null is one for each core",
     )
     part_frames: int = Field(
-        default=64,
+        default=48,
         ge=2,
         le=100_000,
         description="Frames of a part of a long clip; clips with no more are decoded at once",
