@@ -86,7 +86,8 @@ class JointMix(TextMix):
     def make(self, skill: str, index: int, split: Split = "train") -> Example:
         if skill not in MEDIA_SHARES:
             example = super().make(skill, index, split)
-            example.pointers = copied(example) if skill in COPIED else []
+            if skill in COPIED:
+                example.pointers = copied(example)
             return example
         made = varied(self._sample(skill, index, split), index)
         media = [self.reader.prepare(medium) for medium in made.media]
@@ -125,6 +126,11 @@ class JointTraining(TrunkTraining):
         self.row_head = nn.Linear(spec.text.hidden_size, WIDTH * MERGE**2)
         self.event_head = EventHead(spec.text.hidden_size)
         self.order_head = RowHead(spec.text.hidden_size)
+        self.heads: dict[str, nn.Module] = {  # of labels, by their names in the state
+            "row_head": self.row_head,
+            "event_head": self.event_head,
+            "order_head": self.order_head,
+        }
         self._alone = False
         self.reader = MediaReader(audio.tokenizer, self.audio.config.group)
         self.mix = self._mix(self.mix.seed)
@@ -224,8 +230,7 @@ class JointTraining(TrunkTraining):
 
     def optimizer(self, rate: float) -> MuonAdamW:
         """Over everything but the audio tokenizer; the tower at a lower rate."""
-        heads = (self.row_head, self.event_head, self.order_head)
-        own = (self.trunk, self.previous, self.audio, *heads)
+        own = (self.trunk, self.previous, self.audio, *self.heads.values())
         groups = [
             {**group, "scale": scale * group["scale"]}
             for modules, scale in ((own, 1.0), ([self.vision], TOWER_RATE))
@@ -234,14 +239,15 @@ class JointTraining(TrunkTraining):
         return MuonAdamW([group for group in groups if group["params"]], rate, self.group)
 
     def state(self) -> dict[str, Any]:
-        return super().state() | {
-            "vision": self.vision.state_dict(),
-            "audio_tokenizer": self.audio_trainer.state_dict(),
-            "audio": self.audio.state_dict(),
-            "row_head": self.row_head.state_dict(),
-            "event_head": self.event_head.state_dict(),
-            "order_head": self.order_head.state_dict(),
-        }
+        return (
+            super().state()
+            | {
+                "vision": self.vision.state_dict(),
+                "audio_tokenizer": self.audio_trainer.state_dict(),
+                "audio": self.audio.state_dict(),
+            }
+            | {name: head.state_dict() for name, head in self.heads.items()}
+        )
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
@@ -249,9 +255,8 @@ class JointTraining(TrunkTraining):
             self.vision.load_state_dict(state["vision"])
             self.audio_trainer.load_state_dict(state["audio_tokenizer"])
             self.audio.load_state_dict(state["audio"])
-            self.row_head.load_state_dict(state["row_head"])
-            self.event_head.load_state_dict(state["event_head"])
-            self.order_head.load_state_dict(state["order_head"])
+            for name, head in self.heads.items():
+                head.load_state_dict(state[name])
 
 
 def print_pages(count: int) -> list[Item]:

@@ -48,7 +48,7 @@ class MtpTraining(JointTraining):
         self.trunk.mtp.requires_grad_(True)
         if not joint:
             self.balance_step, self.pages = 0.0, 0
-            heads = (self.previous, self.row_head, self.event_head, self.order_head)
+            heads = (self.previous, *self.heads.values())
             for module in (self.trunk, *heads, self.audio, self.vision):
                 module.requires_grad_(False)
             self.trunk.mtp.requires_grad_(True)

@@ -28,12 +28,8 @@ MORE = "Which image has more"
 COVERED = 0.25  # of a character, from which on a row shows it
 # The longest first: "top left" is neither "top" nor "left".
 _PLACES = tuple(sorted(PLACES, key=len, reverse=True))
-_KINDS = {
-    name: re.compile(rf"\b({'|'.join(words)})(?:s|es)?\b")
-    for name, words in (
-        *(("colour", COLOURS), ("shape", SHAPES), ("size", SIZES), ("place", _PLACES)),
-    )
-}
+_WORDS = {"colour": COLOURS, "shape": SHAPES, "size": SIZES, "place": _PLACES}
+_KINDS = {kind: re.compile(rf"\b({'|'.join(words)})(?:s|es)?\b") for kind, words in _WORDS.items()}
 
 
 @dataclass(frozen=True)
@@ -53,6 +49,11 @@ class Shown:
     prepared: Prepared
     vision: list[int]
     audio: list[int]
+
+    @property
+    def labels(self) -> Labels:
+        """Of all its patches, in the order of its rows."""
+        return Labels.concat([item.labels for item in self.prepared.items])
 
 
 def pointers(
@@ -113,23 +114,21 @@ def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
     medium = about.medium
     if isinstance(medium, Sound):
         return words(answer, medium, about.audio)
-    labels = Labels.concat([item.labels for item in about.prepared.items])
     if isinstance(medium, Clip):
         if medium.sound is not None and question.startswith(SPOKEN):
             return words(answer, medium.sound, about.audio)
-        return events(question, answer, labels, about.vision)
+        return events(question, answer, about)
     assert isinstance(medium, Picture)
     if medium.facts.boxes:
-        _, rows, columns = about.prepared.items[0].grid
-        return characters(medium.facts, rows, columns, about.vision)
-    return attributes(question, answer, labels, about.vision)
+        return characters(medium.facts, about)
+    return attributes(question, answer, about)
 
 
-def events(question: str, answer: str, labels: Labels, positions: list[int]) -> list[Span]:
+def events(question: str, answer: str, about: Shown) -> list[Span]:
     """Of an answer about what happens in a clip: the rows of each line's second."""
-    of_row = labels.second.view(-1, MERGE**2).amax(dim=1).tolist()
+    of_row = about.labels.second.view(-1, MERGE**2).amax(dim=1).tolist()
     rows: dict[int, list[int]] = {}
-    for position, second in zip(positions, of_row, strict=True):
+    for position, second in zip(about.vision, of_row, strict=True):
         if second >= 0:
             rows.setdefault(second, []).append(position)
     stamps = STAMP.findall(answer) or STAMP.findall(question)
@@ -138,41 +137,32 @@ def events(question: str, answer: str, labels: Labels, positions: list[int]) -> 
         seconds = [min(rows)]
     elif not stamps and rows and question.startswith("What happens last"):
         seconds = [max(rows)]
-    parts = _parts(answer, "\n")
-    if len(parts) < len(seconds):
+    if not seconds:
         return []
     return [
         Span(*part, tuple(rows.get(seconds[min(line, len(seconds) - 1)], ())))
-        for line, part in enumerate(parts)
-        if seconds
+        for line, part in enumerate(_parts(answer, "\n"))
     ]
 
 
-def attributes(question: str, answer: str, labels: Labels, positions: list[int]) -> list[Span]:
+def attributes(question: str, answer: str, about: Shown) -> list[Span]:
     """Of an answer about the things of a scene: the rows of the thing that question and answer
     name together, for each thing of a description."""
-    found = []
-    for start, stop in _parts(answer, ";"):
-        told, asked = _mentioned(answer[start:stop]), _mentioned(question)
-        wanted = {kind: told[kind] or asked[kind] for kind in _KINDS}
-        if all(len(values) < 2 for values in wanted.values()):
-            rows = _matching(labels, {k: v.pop() for k, v in wanted.items() if v})
-            found.append(Span(start, stop, tuple(positions[row] for row in rows)))
-    return found
+    parts = _parts(answer, ";")
+    return [Span(*part, _named(question, answer[slice(*part)], about)) for part in parts]
 
 
 def counts(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
     """Of an answer that spells a count for each image: the rows of what is counted there."""
-    found = []
-    for about, (start, stop) in zip(shown, _parts(answer.partition(":")[0], ","), strict=True):
-        labels = Labels.concat([item.labels for item in about.prepared.items])
-        spans = attributes(question, "", labels, about.vision)
-        found += [Span(start, stop, span.rows) for span in spans]
-    return found
+    parts = _parts(answer.partition(":")[0], ",")
+    return [
+        Span(*part, _named(question, "", about)) for about, part in zip(shown, parts, strict=True)
+    ]
 
 
-def characters(facts: Facts, rows: int, columns: int, positions: list[int]) -> list[Span]:
-    """Of a printed line in ``rows`` x ``columns`` patches: the rows that show each character."""
+def characters(facts: Facts, about: Shown) -> list[Span]:
+    """Of a printed line: the rows that show each character."""
+    _, rows, columns = about.prepared.items[0].grid
     side = PATCH * MERGE
     tall, wide = rows * PATCH / facts.height, columns * PATCH / facts.width
     found = []
@@ -181,7 +171,7 @@ def characters(facts: Facts, rows: int, columns: int, positions: list[int]) -> l
         x = _overlap(box.left * wide, box.right * wide, columns // MERGE, side)
         share = np.outer(y, x).reshape(-1)
         shows = np.flatnonzero((share >= COVERED) | (share == share.max()))
-        found.append(Span(i, i + 1, tuple(positions[row] for row in shows)))
+        found.append(Span(i, i + 1, tuple(about.vision[row] for row in shows)))
     return found
 
 
@@ -194,11 +184,16 @@ def words(answer: str, sound: Sound, positions: list[int]) -> list[Span]:
         said = said[: len(times)]
     found, at = [], 0
     for word, (start, stop) in zip(said, times, strict=True):
-        first, last = (int(second * AUDIO_ROWS_PER_SECOND) for second in (start, stop))
         # A token of a later word begins with the space before it.
-        found.append(Span(max(at - 1, 0), at + len(word), tuple(positions[first : last + 1])))
+        found.append(Span(max(at - 1, 0), at + len(word), tuple(heard(positions, start, stop))))
         at += len(word) + 1
     return found
+
+
+def heard(positions: list[int], start: float, stop: float) -> list[int]:
+    """Those rows of a sound that hold its seconds ``start`` to ``stop``."""
+    first, last = (int(second * AUDIO_ROWS_PER_SECOND) for second in (start, stop))
+    return positions[first : last + 1]
 
 
 def _parts(answer: str, separator: str) -> list[tuple[int, int]]:
@@ -212,14 +207,24 @@ def _mentioned(text: str) -> dict[str, set[str]]:
     return {kind: set(pattern.findall(text)) for kind, pattern in _KINDS.items()}
 
 
+def _named(question: str, told: str, about: Shown) -> tuple[int, ...]:
+    """The rows of the one thing, or kind of thing, that both texts name; what is told counts more.
+    None where they name several."""
+    said, asked = _mentioned(told), _mentioned(question)
+    wanted = {kind: said[kind] or asked[kind] for kind in _KINDS}
+    if any(len(values) > 1 for values in wanted.values()):
+        return ()
+    found = _matching(about.labels, {kind: v.pop() for kind, v in wanted.items() if v})
+    return tuple(about.vision[row] for row in found)
+
+
 def _matching(labels: Labels, wanted: dict[str, str]) -> list[int]:
     """Rows with a patch of the thing that has these attributes, at its place if it is there."""
     if not wanted.keys() & {"colour", "shape"}:
         return []
     patches = torch.ones(len(labels.event), dtype=torch.bool)
-    for kind, classes in (("colour", COLOURS), ("shape", SHAPES), ("size", SIZES)):
-        if kind in wanted:
-            patches &= getattr(labels, kind)[:, 0] == classes.index(wanted[kind]) + 1
+    for kind in wanted.keys() - {"place"}:
+        patches &= getattr(labels, kind)[:, 0] == _WORDS[kind].index(wanted[kind]) + 1
     if "place" in wanted:
         cell = divmod(PLACES.index(wanted["place"]), 3)
         there = patches & (labels.thirds == torch.tensor(cell)).all(dim=1)

@@ -14,12 +14,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from encoders.video_layout import AUDIO_ROWS_PER_SECOND
 from tools.pocket.data.labels import CHARACTERS
 from tools.pocket.data.sample import Clip, Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.example import Example
-from tools.pocket.train.pointer_targets import Shown, characters
+from tools.pocket.train.pointer_targets import Shown, characters, heard
 
 NUMBERS = 8
 # Classes of each label of a kind. Characters begin at 1: 0 is none.
@@ -46,9 +45,8 @@ def row_labels(shown: Sequence[Shown]) -> RowLabels:
 def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
     assert isinstance(about.medium, Picture)
     facts = about.medium.facts
-    _, rows, columns = about.prepared.items[0].grid
     held: dict[int, list[int]] = {}
-    for span in characters(facts, rows, columns, about.vision):
+    for span in characters(facts, about):
         for row in span.rows:
             held.setdefault(row, []).append(span.start)
     classes = [CHARACTERS.index(box.character.upper()) + 1 for box in facts.boxes]
@@ -69,9 +67,8 @@ def _spoken(sound: Sound, positions: list[int]) -> list[tuple[int, tuple[int, ..
     found: list[tuple[int, tuple[int, ...]]] = []
     for number, (start, stop, word) in enumerate(sound.words):
         if word in VOCABULARY:
-            first, last = (int(s * AUDIO_ROWS_PER_SECOND) for s in ((start + stop) / 2, stop))
             classes = (min(number, NUMBERS - 1), VOCABULARY.index(word))
-            found += [(row, classes) for row in positions[first : last + 1]]
+            found += [(row, classes) for row in heard(positions, (start + stop) / 2, stop)]
     return found
 
 
