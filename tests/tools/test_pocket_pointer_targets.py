@@ -12,7 +12,7 @@ from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.train.clip_labels import with_events
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
-from tools.pocket.train.pointer_targets import copied, placed, pointers
+from tools.pocket.train.pointer_targets import placed, pointers
 from tools.pocket.train.pointers import Pointer
 from tools.pocket.train.vision_data import MERGE, Item, item_of
 
@@ -230,11 +230,3 @@ def test_what_is_said_in_a_clip_points_at_the_sound() -> None:
     )
     assert spans(said)[0] == ("seven", (seen + 6, seen + 7))
     assert spans(when) == [("seven", (seen + 6, seen + 7)), ("$", ())]
-
-
-def test_a_copied_passage_points_at_its_source_and_its_end() -> None:
-    #                  repeat: a  b  c  end        a  b  c  end
-    example = Example("copy", [9, 1, 2, 3, 0, 8, 8, 1, 2, 3, 0], [], turns=[(7, 11)])
-    assert copied(example) == [Pointer(6 + i, (1 + i,)) for i in range(4)]
-    changed = Example("copy", [9, 1, 2, 3, 0, 8, 8, 3, 2, 1, 0], [], turns=[(7, 11)])
-    assert copied(changed) == []

@@ -23,7 +23,7 @@ def word(name: str) -> int:
     return VOCABULARY.index(name)
 
 
-def test_a_row_of_print_knows_its_first_number_and_its_characters_by_parity() -> None:
+def test_a_row_of_print_knows_its_first_number_and_its_characters_by_theirs() -> None:
     boxes = [
         CharacterBox(c, left, left + 14, 4, 28) for c, left in zip("aBc", (2, 17, 34), strict=True)
     ]
@@ -31,7 +31,7 @@ def test_a_row_of_print_knows_its_first_number_and_its_characters_by_parity() ->
     item = item_of(picture.pixels[None], [picture.facts])
     shown = Shown(picture, Prepared((item,), None, ()), list(range(10, 19)), [])
     assert row_labels([shown]) == {
-        "printed": [(10, (0, letter("A"), letter("B"))), (11, (2, letter("C"), 0))],
+        "printed": [(10, (0, letter("A"), letter("B"), 0, 0)), (11, (2, 0, 0, letter("C"), 0))],
         "spoken": [],
     }
 
@@ -65,9 +65,9 @@ def test_the_head_learns_the_labels_and_only_they_count() -> None:
     silent = Example("look", [], [])
     assert head.loss(stream, [silent, silent]).item() == 0.0
     line = Example("read", [], [])
-    line.row_labels = {"printed": [(2, (0, 3, 4)), (3, (2, 5, 0))], "spoken": []}
+    line.row_labels = {"printed": [(2, (0, 3, 4, 0, 0)), (3, (2, 0, 0, 5, 0))], "spoken": []}
     heard = Example("hear_words", [], [])
-    heard.row_labels = {"spoken": [(1, (NUMBERS - 1, word("two")))]}
+    heard.row_labels = {"spoken": [(1, (NUMBERS - 1, word("two")))], "counted": [(2, (4,))]}
     changed = stream.clone()
     changed[0, 4:] += 1.0
     assert torch.equal(head.loss(stream, [line, heard]), head.loss(changed, [line, heard]))

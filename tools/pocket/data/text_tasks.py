@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import string
 from typing import Any
 
@@ -26,11 +27,15 @@ _MORE = (
     "rain",
 )
 VOCABULARY = (*WORDS, *_MORE, *COLOURS, *NUMBERS)
-REPEAT = ("Repeat this: {}", "Copy this: {}", "Say this again: {}")
+REPEAT: tuple[str, ...] = ("Repeat this: {}", "Copy this: {}", "Say this again: {}")
+REVERSE = ("Reverse this: {}", "Write this backwards: {}")
+SORT = ("Sort this: {}", "Put this in order: {}")
+OCCUR = re.compile(r"How many times does (?P<word>\w+) occur\? (?P<items>[\w ]+)")
 
 
 def copy(stream: Stream) -> Sample:
-    """Repeat, reverse or sort a passage of words, digits or capitals. Skill "copy"."""
+    """Repeat, reverse or sort a passage of words, digits or capitals. Skill "copy";
+    ``detail["order"]`` are the numbers of the passage's items as the answer gives them."""
     rng = stream.rng
     kind = rng.random()
     if kind < 0.6:
@@ -40,26 +45,31 @@ def copy(stream: Stream) -> Sample:
         alphabet = string.digits if kind < 0.8 else string.ascii_uppercase
         items = [rng.choice(alphabet) for _ in range(rng.randint(3, 12))]
         joint = rng.choice(("", " "))
-    task = rng.random()
+    task, order = rng.random(), list(range(len(items)))
     if task < 0.6 or len(items) > 7:
-        ask, result = rng.choice(REPEAT), items
+        asks = REPEAT
     elif task < 0.8:
-        ask, result = rng.choice(("Reverse this: {}", "Write this backwards: {}")), items[::-1]
+        asks, order = REVERSE, order[::-1]
     else:
-        ask, result = rng.choice(("Sort this: {}", "Put this in order: {}")), sorted(items)
-    return Sample("copy", [user(ask.format(joint.join(items)))], assistant(joint.join(result)))
+        asks, order = SORT, sorted(order, key=items.__getitem__)
+    question = rng.choice(asks).format(joint.join(items))
+    answer = joint.join(items[i] for i in order)
+    return Sample("copy", [user(question)], assistant(answer), detail={"order": order})
 
 
 def long(stream: Stream) -> Sample:
-    """Repeat a long passage of words, or count far. Answers of 100 to 350 tokens. Skill "long"."""
+    """Repeat a long passage of words, or count far. Answers of 100 to 350 tokens. Skill "long";
+    a passage's ``detail["order"]`` is as in ``copy``."""
     rng = stream.rng
     if rng.random() < 0.5:
         start, length = rng.randint(0, 99), rng.randint(40, 130)
         numbers = " ".join(str(n) for n in range(start, start + length + 1))
         asked = user(f"Count from {start} to {start + length}.")
         return Sample("long", [asked], assistant(numbers))
-    passage = " ".join(rng.choice(VOCABULARY) for _ in range(rng.randint(40, 160)))
-    return Sample("long", [user(rng.choice(REPEAT).format(passage))], assistant(passage))
+    words = [rng.choice(VOCABULARY) for _ in range(rng.randint(40, 160))]
+    passage, detail = " ".join(words), {"order": list(range(len(words)))}
+    asked = user(rng.choice(REPEAT).format(passage))
+    return Sample("long", [asked], assistant(passage), detail=detail)
 
 
 def count(stream: Stream) -> Sample:

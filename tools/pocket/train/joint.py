@@ -35,12 +35,13 @@ from tools.pocket.train.media import (
 )
 from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.parallel import join
-from tools.pocket.train.pointer_targets import copied, placed, pointers
+from tools.pocket.train.pointer_targets import placed, pointers
 from tools.pocket.train.pointers import pointer_loss
 from tools.pocket.train.row_labels import RowHead, row_labels
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
 from tools.pocket.train.text_mix import Reach, TextMix, varied
+from tools.pocket.train.text_targets import copied, occurrences
 from tools.pocket.train.tokens_recall import Level
 from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
@@ -57,8 +58,8 @@ from tools.pocket.train.vision_model import (
 from tools.pocket.trunk.model import Layer, TrunkOutput, compile_norms
 
 MEDIA_SHARES = {
-    "look": 25.0,
-    "read": 22.0,
+    "look": 20.0,
+    "read": 28.0,
     "compare": 18.0,
     "watch": 45.0,
     "hear_words": 14.0,
@@ -85,10 +86,7 @@ class JointMix(TextMix):
 
     def make(self, skill: str, index: int, split: Split = "train") -> Example:
         if skill not in MEDIA_SHARES:
-            example = super().make(skill, index, split)
-            if skill in COPIED:
-                example.pointers = copied(example)
-            return example
+            return self._text(skill, index, split)
         made = varied(self._sample(skill, index, split), index)
         media = [self.reader.prepare(medium) for medium in made.media]
         example = self.encoder.example(made, [medium.layout for medium in media])
@@ -96,6 +94,16 @@ class JointMix(TextMix):
         shown = placed(example, made.media, media)
         example.pointers = pointers(example, made, shown, self.encoder.tokenizer.decode)
         example.row_labels = row_labels(shown)
+        return example
+
+    def _text(self, skill: str, index: int, split: Split) -> Example:
+        example, decode = super().make(skill, index, split), self.encoder.tokenizer.decode
+        if skill == "count":
+            example.pointers, example.row_labels["counted"] = occurrences(example, decode)
+        elif skill in COPIED:
+            order = sample(skill, split, self.seed, index).detail.get("order")
+            if order is not None:
+                example.pointers = copied(example, order, decode)
         return example
 
     def _sample(self, skill: str, index: int, split: Split) -> Sample:

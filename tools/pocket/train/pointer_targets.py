@@ -80,18 +80,6 @@ def pointers(
     return found
 
 
-def copied(example: Example) -> list[Pointer]:
-    """For answers that repeat a part of the prompt: each token points at its source."""
-    found = []
-    for first, stop in example.turns:
-        tail, length = example.ids[first + 1 : stop - 1], stop - first - 2
-        starts = range(first - length - 1, 0, -1)
-        at = next((i for i in starts if length and example.ids[i : i + length] == tail), None)
-        if at is not None:
-            found += [Pointer(first - 1 + i, (at - 1 + i,)) for i in range(length + 2)]
-    return found
-
-
 def placed(example: Example, media: Sequence[Media], prepared: Sequence[Prepared]) -> list[Shown]:
     """The media of an example with the positions of their rows."""
     vision, audio = example.vision, example.audio

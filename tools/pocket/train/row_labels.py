@@ -1,9 +1,10 @@
 """Which characters of a printed line, or words of a sound, a row holds: targets for the stream
 before the last layer; training only.
 
-An answer spells a line out of rows that hold one or two characters each: it has to know which of
-them comes next. So a row is told the number of its first character, and its characters of even
-and of odd number apart; a row of sound the number of its word, and the word.
+An answer spells a line out of rows that hold a few characters each: it has to know which of them
+comes next. So a row is told the number of its first character, and its characters by their numbers
+modulo SLOTS; a row of sound the number of its word, and the word; a listed word of a text how often
+it has occurred so far.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from tools.pocket.data.sample import Clip, Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.example import Example
 from tools.pocket.train.pointer_targets import Shown, characters, heard
+from tools.pocket.train.text_targets import MOST
 
 NUMBERS = 8
+SLOTS = 4  # no row holds more characters of print that is large enough to read
 # Classes of each label of a kind. Characters begin at 1: 0 is none.
 SIZES: Mapping[str, tuple[int, ...]] = {
-    "printed": (NUMBERS, len(CHARACTERS) + 1, len(CHARACTERS) + 1),
+    "printed": (NUMBERS, *(SLOTS * (len(CHARACTERS) + 1,))),
     "spoken": (NUMBERS, len(VOCABULARY)),
+    "counted": (MOST + 1,),
 }
 RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
 
 
 def row_labels(shown: Sequence[Shown]) -> RowLabels:
-    """(position, classes) of the rows that hold print or words, by kind."""
-    found: RowLabels = {kind: [] for kind in SIZES}
+    """(position, classes) of the rows of media that hold print or words, by kind."""
+    found: RowLabels = {"printed": [], "spoken": []}
     for about in shown:
         medium = about.medium
         if isinstance(medium, Picture):
@@ -55,7 +59,7 @@ def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
             row,
             (
                 min(numbers[0], NUMBERS - 1),
-                *(next((classes[i] for i in numbers if i % 2 == odd), 0) for odd in (0, 1)),
+                *(next((classes[i] for i in numbers if i % SLOTS == s), 0) for s in range(SLOTS)),
             ),
         )
         for row, numbers in sorted(held.items())

@@ -12,8 +12,8 @@ from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.tokens_recall import Level, tokens_recall
 
 SHARES = {
-    "copy": 3.0,
-    "count": 2.0,
+    "copy": 4.0,
+    "count": 3.0,
     "long": 3.0,
     "json": 2.0,
     "tool": 2.0,
