@@ -7,10 +7,11 @@ import torch
 
 from tests.tools.test_pocket_clips import script_of
 from tools.pocket.data import clips
+from tools.pocket.data.clip_questions import tell
 from tools.pocket.data.clips import clip_of
 from tools.pocket.data.labels import EVENTS, IGNORE
 from tools.pocket.data.sample import Clip, stream
-from tools.pocket.data.words import SHAPES
+from tools.pocket.data.words import COLOURS, SHAPES
 from tools.pocket.train.clip_labels import KINDS, SECONDS, EventHead, with_events
 from tools.pocket.train.vision_data import Item, Labels, item_of
 
@@ -67,6 +68,27 @@ def test_a_colour_that_changes_changes_everywhere() -> None:
     kinds = [set(item.labels.event.tolist()) for item in items]
     assert kinds == [{0}, {0}, {EVENTS.index("turns") + 1}, {0}]
     assert set(items[2].labels.second.tolist()) == {3}
+    assert set(map(tuple, items[2].labels.noun.tolist())) == {(0, 0, COLOURS.index("blue") + 1)}
+
+
+def test_an_event_knows_its_thing_as_it_is_told() -> None:
+    turned = 0
+    for index in range(40):
+        script, _ = script_of(index)
+        told = [line.split(" ", 4)[2:] for line in tell(script).splitlines()]  # "00:03 the red ..."
+        for happening, (was, shape, verb) in zip(script.happenings, told, strict=True):
+            assert happening.was == COLOURS.index(was) + 1
+            assert happening.shape == SHAPES.index(shape) + 1
+            becomes = verb.removeprefix("turns ") if verb.startswith("turns") else ""
+            assert happening.becomes == (COLOURS.index(becomes) + 1 if becomes else 0)
+            turned += bool(becomes)
+        (happening, *others) = script.happenings
+        if others:
+            continue
+        nouns = torch.cat([item.labels.noun for item in items_of(clip_of(script, 8, 8))])
+        found = set(map(tuple, nouns.tolist())) - {(IGNORE,) * 3}
+        assert found == {(happening.was, happening.shape, happening.becomes)}
+    assert turned > 5
 
 
 def test_the_head_learns_the_labels_and_ignores_pictures() -> None:

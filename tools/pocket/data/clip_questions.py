@@ -19,15 +19,8 @@ Pair = tuple[str, str]
 
 def _noun(script: Script, event: Event) -> str:
     """The thing of an event by its colour at that moment and its shape."""
-    before = next(
-        (t for t in script.things_at(event.time - clips.GLIDE - 0.01) if _same(script, event, t)),
-        script.things[event.thing],
-    )
-    return f"{before.colour} {before.shape}"
-
-
-def _same(script: Script, event: Event, thing: clips.Thing) -> bool:
-    return thing.shape == script.things[event.thing].shape
+    thing = script.before(event)
+    return f"{thing.colour} {thing.shape}"
 
 
 def tell(script: Script) -> str:

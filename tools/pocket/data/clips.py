@@ -72,6 +72,12 @@ class Script:
                 shown[event.thing] = _changed(thing, event)
         return [thing for thing in shown.values() if thing is not None]
 
+    def before(self, event: Event) -> Thing:
+        """The thing of an event as it was until then; one that appears, as it does."""
+        thing = self.things[event.thing]
+        there = self.things_at(event.time - GLIDE - 0.01)
+        return next((shown for shown in there if shown.shape == thing.shape), thing)
+
     def _hidden_first(self, number: int) -> bool:
         verbs = [event.verb for event in self.events if event.thing == number]
         return bool(verbs) and verbs[0] == "appears"
@@ -91,8 +97,11 @@ class Script:
 
     @property
     def happenings(self) -> tuple[Happening, ...]:
-        shapes = [SHAPES.index(thing.shape) + 1 for thing in self.things]
-        return tuple(Happening.of(e.time, e.verb, shapes[e.thing]) for e in self.events)
+        things = [(event, self.before(event)) for event in self.events]
+        return tuple(
+            Happening.of(event.time, event.verb, SHAPES.index(thing.shape) + 1, thing.colour)
+            for event, thing in things
+        )
 
     def facts(self, time: float) -> Facts:
         return scenes.facts(Scene(self.height, self.width, self.base, tuple(self.things_at(time))))
@@ -216,7 +225,8 @@ class Colours:
 
     @property
     def happenings(self) -> tuple[Happening, ...]:
-        return tuple(Happening.of(change, "turns", -1) for change in self.changes)
+        changes = zip(self.changes, self.names[1:], strict=True)
+        return tuple(Happening.of(change, f"turns {name}", -1) for change, name in changes)
 
     def facts(self, time: float) -> Facts:
         image = Image.new("L", (self.width, self.height))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tools.pocket.data.words import COLOURS
+
 IGNORE = -1
 COLUMNS = 4  # characters are labelled in four columns of each patch
 CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"  # case-folded; class 0 is "none"
@@ -19,17 +21,21 @@ _COVERED = 4
 @dataclass(frozen=True)
 class Happening:
     """At ``time`` seconds of a clip the thing of class ``shape`` (-1: the whole picture) does
-    ``EVENTS[kind - 1]``. No two things of a clip have the same shape."""
+    ``EVENTS[kind - 1]``. No two things of a clip have the same shape. It was of colour ``was``,
+    if it ``becomes`` another of that (0: none)."""
 
     time: float
     kind: int
     shape: int
+    was: int = 0
+    becomes: int = 0
 
     @staticmethod
-    def of(time: float, verb: str, shape: int) -> Happening:
-        """From the verb as it is told: "turns red" is of kind "turns"."""
-        told = "turns" if verb.startswith("turns") else verb
-        return Happening(time, EVENTS.index(told) + 1, shape)
+    def of(time: float, verb: str, shape: int, colour: str = "") -> Happening:
+        """From a verb as it is told, "turns red", "moves left", and the colour of what does it."""
+        turns, _, becomes = verb.partition("turns ")
+        was, then = (COLOURS.index(name) + 1 if name else 0 for name in (colour, becomes))
+        return Happening(time, EVENTS.index(turns or "turns") + 1, shape, was, then)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ SKILLS: dict[str, Callable[[Stream], Sample]] = {
 LONG: dict[str, Callable[[Stream, int], Sample]] = {
     "look": look,
     "compare": compare,
-    "watch": partial(watch, colours=0.35),
+    "watch": partial(watch, colours=0.35, sound=0.4),
 }
 
 

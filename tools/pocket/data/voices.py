@@ -42,14 +42,22 @@ _TRAIN = (
     *("Annie", "belinda", "benjamin", "boris", "caleb", "Denis", "Diogo", "ed", "edward", "Gene"),
     *("gustave", "Hugo", "iven", "jacky", "linda", "marcelo", "Marco", "max", "michael", "miguel"),
     *("norbert", "pablo", "paul", "pedro", "rob", "robert", "steph", "victor", "zac", "klatt2"),
+    *("Gene2", "Henrique", "Mario", "Mike", "Nguyen", "Reed", "Storm", "announcer", "antonio"),
+    *("aunty", "edward2", "grandma", "grandpa", "ian", "iven2", "iven3", "kaukovalta", "klatt"),
+    *("klatt3", "klatt4", "klatt5", "klatt6", "mike2", "sandro", "shelby", "steph2", "steph3"),
 )
+SPOKEN_IN: dict[Split, tuple[int, ...]] = {"train": (0, 3), "heldout": (0,)}  # accents, in turn
 _HELDOUT = ("m4", "f3", "Alicia", "Andy", "david", "john", "Lee", "Michel", "quincy", "travis")
 
 
 def voice_names(split: Split) -> tuple[str, ...]:
     """Voices of a split: an accent and a variant each; no variant is in both splits."""
     variants = _TRAIN if split == "train" else _HELDOUT
-    return tuple(f"{ACCENTS[i % len(ACCENTS)]}+{v}" for i, v in enumerate(variants))
+    return tuple(
+        f"{ACCENTS[(i + turn) % len(ACCENTS)]}+{v}"
+        for turn in SPOKEN_IN[split]
+        for i, v in enumerate(variants)
+    )
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ def record(voice: str, split: Split, seed: int = 0) -> VoiceClips:
     return VoiceClips(np.concatenate(clips), edges, tuple(texts))
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=256)
 def load(voice: str, cache: Path = CACHE) -> VoiceClips:
     """The recorded clips of a voice; spoken anew, which takes seconds, where no file has them."""
     path = cache / "voices" / f"{voice}.npz"

@@ -1,4 +1,4 @@
-"""What happens at each patch of a clip, and when: targets inside the trunk; training only.
+"""What happens at each patch of a clip, when and to what: targets inside the trunk; training only.
 
 Questions alone teach events slowly: an answer is a few tokens, and of the hundreds of rows that
 it could depend on two or three matter. These labels say which.
@@ -15,10 +15,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from tools.pocket.data.labels import EVENTS, IGNORE, Happening
+from tools.pocket.data.words import COLOURS, SHAPES
 from tools.pocket.train.vision_data import MERGE, Item, Labels
 
 SECONDS = 32
 KINDS = len(EVENTS) + 1  # 0: nothing happens
+NOUNS = (len(COLOURS) + 1, len(SHAPES) + 1, len(COLOURS) + 1)  # was, shape, becomes; 0: none
 NOTHING = 0.15  # weight of that class
 EVERYTHING = -1
 
@@ -26,7 +28,7 @@ EVERYTHING = -1
 def with_events(
     items: Sequence[Item], times: Sequence[float], happenings: Sequence[Happening]
 ) -> tuple[Item, ...]:
-    """The items of a clip's frame pairs with their labels ``event`` and ``second``.
+    """The items of a clip's frame pairs with their labels ``event``, ``second`` and ``noun``.
 
     A happening is labelled in the pair whose frame is the first that shows it, at the patches
     where its thing is in that frame or was in the one before.
@@ -34,6 +36,7 @@ def with_events(
     shapes = [item.labels.shape[:, frame] for item in items for frame in (0, 1)]
     events = [torch.zeros(len(item.labels.event), dtype=torch.int64) for item in items]
     seconds = [torch.full_like(event, IGNORE) for event in events]
+    nouns = [torch.full((len(event), len(NOUNS)), IGNORE) for event in events]
     for happening in happenings:
         frame = int(np.searchsorted(np.asarray(times), happening.time))
         if not 0 < frame < len(times):
@@ -43,32 +46,34 @@ def with_events(
             shown |= (shape == happening.shape) | (happening.shape == EVERYTHING)
         events[frame // 2][shown] = happening.kind
         seconds[frame // 2][shown] = min(int(happening.time), SECONDS - 1)
+        noun = happening.was, max(happening.shape, 0), happening.becomes
+        nouns[frame // 2][shown] = torch.tensor(noun)
     return tuple(
-        replace(item, labels=replace(item.labels, event=event, second=second))
-        for item, event, second in zip(items, events, seconds, strict=True)
+        replace(item, labels=replace(item.labels, event=event, second=second, noun=noun))
+        for item, event, second, noun in zip(items, events, seconds, nouns, strict=True)
     )
 
 
 class EventHead(nn.Module):
-    """Names event and second of each patch from the stream before the trunk's last layer, which
-    is full attention: what is known there an answer can look up."""
+    """Names event, second and noun of each patch from the stream before the trunk's last layer,
+    which is full attention: what is known there an answer can look up."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(hidden)
-        self.head = nn.Linear(hidden, MERGE**2 * (KINDS + SECONDS))
+        self.head = nn.Linear(hidden, MERGE**2 * sum((KINDS, SECONDS, *NOUNS)))
 
     def loss(self, rows: torch.Tensor, labels: Labels) -> torch.Tensor:
-        """Sum of both mean cross-entropies over the labelled patches of ``rows`` [n / 4, hidden];
+        """Sum of the mean cross-entropies over the labelled patches of ``rows`` [n / 4, hidden];
         0 where nothing is labelled."""
-        predicted = self.head(self.norm(rows)).view(-1, KINDS + SECONDS).float()
+        sizes = (KINDS, SECONDS, *NOUNS)
+        predicted = self.head(self.norm(rows)).view(-1, sum(sizes)).float()
         weight = predicted.new_ones(KINDS)
         weight[0] = NOTHING
         total = predicted.new_zeros(())
-        for logits, wanted, weights in (
-            (predicted[:, :KINDS], labels.event, weight),
-            (predicted[:, KINDS:], labels.second, None),
-        ):
+        told = (labels.event, labels.second, *labels.noun.unbind(1))
+        for part, (logits, wanted) in enumerate(zip(predicted.split(sizes, 1), told, strict=True)):
             if (wanted != IGNORE).any():
+                weights = None if part else weight
                 total = total + F.cross_entropy(logits, wanted, weights, ignore_index=IGNORE)
         return total

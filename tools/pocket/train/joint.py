@@ -62,7 +62,7 @@ MEDIA_SHARES = {
     "read": 28.0,
     "compare": 18.0,
     "watch": 45.0,
-    "hear_words": 14.0,
+    "hear_words": 18.0,
     "hear_tones": 3.0,
 }
 TURNS = 6  # questions about the same media

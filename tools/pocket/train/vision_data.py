@@ -26,7 +26,8 @@ class Labels:
 
     ``colour``, ``shape``, ``size`` are [n, 2]: first and second frame (of a still: the same).
     ``characters`` is [n, 4], ``thirds`` [n, 2] the third of the rows and of the columns. ``event``
-    and ``second`` [n] say what happens there in a clip, and when (``clip_labels``).
+    and ``second`` [n] say what happens there in a clip, and when, ``noun`` [n, 3] to what
+    (``clip_labels``).
     """
 
     colour: torch.Tensor
@@ -36,6 +37,7 @@ class Labels:
     thirds: torch.Tensor
     event: torch.Tensor
     second: torch.Tensor
+    noun: torch.Tensor
 
     @staticmethod
     def concat(parts: Sequence[Labels]) -> Labels:
@@ -84,6 +86,7 @@ def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
         characters,
         thirds.astype(np.int64),
         *(np.full((rows, columns), IGNORE),) * 2,
+        np.full((rows, columns, 3), IGNORE),
     )
     return Item(patches, grid, Labels(*(torch.from_numpy(block_order(a)) for a in arrays)))
 
