@@ -232,6 +232,6 @@ def generation_config(spec: PocketSpec) -> dict[str, Any]:
         "eos_token_id": [ids[EOS], ids[PAD]],
         "pad_token_id": ids[PAD],
         "do_sample": True,
-        "temperature": 0.2,
+        "temperature": 0.1,
         "top_p": 0.95,
     }
