@@ -97,13 +97,14 @@ class JointMix(TextMix):
         return example
 
     def _text(self, skill: str, index: int, split: Split) -> Example:
-        example, decode = super().make(skill, index, split), self.encoder.tokenizer.decode
+        if skill not in (*COPIED, "count"):
+            return super().make(skill, index, split)
+        made = varied(sample(skill, split, self.seed, index), index)
+        example, decode = self.encoder.example(made), self.encoder.tokenizer.decode
         if skill == "count":
             example.pointers, example.row_labels["counted"] = occurrences(example, decode)
-        elif skill in COPIED:
-            order = sample(skill, split, self.seed, index).detail.get("order")
-            if order is not None:
-                example.pointers = copied(example, order, decode)
+        elif "order" in made.detail:
+            example.pointers = copied(example, made.detail["order"], decode)
         return example
 
     def _sample(self, skill: str, index: int, split: Split) -> Sample:
