@@ -38,6 +38,7 @@ def test_each_event_is_labelled_in_its_pair_with_its_second_and_nowhere_else() -
             labels = item.labels
             happens = labels.event > 0
             assert (labels.second[~happens] == IGNORE).all()
+            assert set(labels.within.tolist()) <= {0, *labels.event.tolist()}
             both = zip(labels.event[happens].tolist(), labels.second[happens].tolist(), strict=True)
             found |= {(pair, kind, second) for kind, second in both}
         assert found <= wanted
@@ -68,6 +69,10 @@ def test_a_colour_that_changes_changes_everywhere() -> None:
     kinds = [set(item.labels.event.tolist()) for item in items]
     assert kinds == [{0}, {0}, {EVENTS.index("turns") + 1}, {0}]
     assert set(items[2].labels.second.tolist()) == {3}
+    assert set(items[2].labels.within.tolist()) == {0}  # it turns between two pairs
+    (*_, item) = items_of(clip_of(clips.Colours(96, 128, ("red", "blue"), (7.1,)), 8, 8))
+    assert torch.equal(item.labels.within, item.labels.event)
+    assert item.labels.within.any()
     assert set(map(tuple, items[2].labels.noun.tolist())) == {(0, 0, COLOURS.index("blue") + 1)}
 
 

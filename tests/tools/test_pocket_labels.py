@@ -57,6 +57,24 @@ def test_characters_are_labelled_by_quarters_of_a_patch() -> None:
     assert (found[[0, 2, 3]] == 0).all()
 
 
+def test_characters_are_numbered_in_their_line() -> None:
+    picture = print_lines(
+        stream("train", "numbers", 0, 0),
+        96,
+        256,
+        [Line("AB", fonts.BUILTIN, 30, 4.0, 4.0), Line("7654321X", fonts.BUILTIN, 30, 4.0, 50.0)],
+    )
+    found = picture.facts.labels(6, 16)
+    printed = found.characters > 0
+    assert (found.numbers[printed] > 0).all()
+    assert (found.numbers[~printed] == found.characters[~printed]).all()
+    upper, lower = found.numbers[:3], found.numbers[3:]
+    assert set(upper[upper > 0].tolist()) == {1, 2}
+    assert (found.characters[:3][upper == 2] == CHARACTERS.index("B") + 1).all()
+    assert set(lower[lower > 0].tolist()) == {1, 2, 3, 4, 5, 6}
+    assert (lower[found.characters[3:] == CHARACTERS.index("X") + 1] == 6).all()
+
+
 def test_print_between_two_rows_of_patches_belongs_to_the_one_that_shows_more() -> None:
     found = Facts(64, 64, boxes=[CharacterBox("B", 0.0, 16.0, 12.0, 26.0)]).labels(4, 4).characters
     assert (found[0, 0] == IGNORE).all()
@@ -94,6 +112,7 @@ def test_items_line_up_patches_and_labels() -> None:
     assert blue[inside].max() < blue[item.labels.colour[:, 0] == 0].min()
     assert item.labels.thirds[0].tolist() == [0, 0]
     assert item.labels.thirds[-1].tolist() == [2, 2]
+    assert item.labels.cell[[0, 3, 4, -1]].tolist() == [[0, 0], [0, 0], [0, 1], [2, 3]]
 
 
 def test_a_pair_is_labelled_frame_by_frame() -> None:

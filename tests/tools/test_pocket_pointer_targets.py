@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.train.clip_labels import with_events
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
-from tools.pocket.train.pointer_targets import placed, pointers
+from tools.pocket.train.pointer_targets import Shown, pair_before, placed, pointers
 from tools.pocket.train.pointers import Pointer
 from tools.pocket.train.vision_data import MERGE, Item, item_of
 
@@ -186,16 +188,23 @@ def test_a_sentence_of_unknown_times_points_nowhere() -> None:
     assert spans(found) == [("the red one$", ())]
 
 
-def clip(track: bool = False) -> tuple[Clip, Prepared]:
-    """Four pairs of frames of one row each; something happens at seconds 1 and 5."""
+HAPPENS = (Happening.of(1.0, "appears", 1), Happening.of(5.0, "turns red", 1))
+
+
+def clip(track: bool = False, happens: tuple[Happening, ...] = HAPPENS) -> tuple[Clip, Prepared]:
+    """Four pairs of frames of nine rows each; something happens at seconds 1 and 5."""
     times = [float(t) for t in range(8)]
     facts = Facts(32, 32, np.ones((32, 32), np.uint8), [(1, 1, 1)])
     pair = item_of(np.zeros((2, 32, 32, 3), np.uint8), [facts, facts])
-    happenings = (Happening.of(1.0, "appears", 1), Happening.of(5.0, "turns red", 1))
-    items: tuple[Item, ...] = with_events([pair] * 4, times, happenings)
+    items: tuple[Item, ...] = with_events([pair] * 4, times, happens)
     heard, ready = sound((1.0, 1.2, "seven"), (5.0, 5.2, "two"))
     made = Clip(
-        lambda t: np.zeros((32, 32, 3), np.uint8), lambda t: facts, 1, 8, heard if track else None
+        lambda t: np.zeros((32, 32, 3), np.uint8),
+        lambda t: facts,
+        1,
+        8,
+        heard if track else None,
+        happens,
     )
     return made, Prepared(items, ready.codes if track else None, ())
 
@@ -230,3 +239,29 @@ def test_what_is_said_in_a_clip_points_at_the_sound() -> None:
     )
     assert spans(said)[0] == ("seven", (seen + 6, seen + 7))
     assert spans(when) == [("seven", (seen + 6, seen + 7)), ("$", ())]
+
+
+def test_a_word_that_is_heard_before_its_event_is_seen_points_at_the_event() -> None:
+    happens = (HAPPENS[0], Happening.of(3.3, "turns red", 1))
+    film, ready = clip(track=True, happens=happens)
+    assert film.sound is not None
+    words = (film.sound.words[0], (3.4, 3.8, "two"))
+    film = replace(film, sound=replace(film.sound, words=words))
+    rows = len(ready.items[0].patches) // MERGE**2
+    seen, other = pointed(
+        [(film, ready)],
+        ("What is said when the red circle turns red?", "two"),
+        ("What is said when the red circle appears?", "seven"),
+    )
+    assert spans(seen) == [("two$", tuple(range(2 * rows, 3 * rows)))]
+    assert spans(other) == [("seven", (4 * rows + 6, 4 * rows + 7)), ("$", ())]
+
+
+def test_rows_of_a_clip_look_at_their_place_one_pair_earlier() -> None:
+    silent, ready = clip()
+    rows = len(ready.items[0].patches) // MERGE**2
+    positions = [7 + i + 5 * (i // rows) for i in range(4 * rows)]
+    found = pair_before(Shown(silent, ready, positions, []))
+    assert len(found) == 3 * rows
+    assert all(p.targets == (p.position - rows - 5,) for p in found)
+    assert found[0].position == positions[rows]

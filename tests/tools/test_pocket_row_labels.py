@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from tools.pocket.data.labels import CHARACTERS, CharacterBox, Facts
+from tests.tools.test_pocket_pointer_targets import clip
+from tools.pocket.data.labels import CHARACTERS, IGNORE, CharacterBox, Facts
 from tools.pocket.data.sample import Clip, Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.example import Example
@@ -13,6 +16,8 @@ from tools.pocket.train.media import Prepared
 from tools.pocket.train.pointer_targets import Shown
 from tools.pocket.train.row_labels import NUMBERS, RowHead, row_labels
 from tools.pocket.train.vision_data import item_of
+
+NOTHING = (IGNORE,) * 4  # is known to happen
 
 
 def letter(character: str) -> int:
@@ -33,6 +38,7 @@ def test_a_row_of_print_knows_its_first_number_and_its_characters_by_theirs() ->
     assert row_labels([shown]) == {
         "printed": [(10, (0, letter("A"), letter("B"), 0, 0)), (11, (2, 0, 0, letter("C"), 0))],
         "spoken": [],
+        "seen": [],
     }
 
 
@@ -40,7 +46,7 @@ def test_a_scene_has_no_labels_of_rows() -> None:
     picture = Picture(np.zeros((96, 96, 3), np.uint8), Facts(96, 96))
     item = item_of(picture.pixels[None], [picture.facts])
     shown = Shown(picture, Prepared((item,), None, ()), list(range(9)), [])
-    assert row_labels([shown]) == {"printed": [], "spoken": []}
+    assert row_labels([shown]) == {"printed": [], "spoken": [], "seen": []}
 
 
 def test_a_word_is_known_from_its_middle_on_and_a_sentence_is_not() -> None:
@@ -49,14 +55,37 @@ def test_a_word_is_known_from_its_middle_on_and_a_sentence_is_not() -> None:
     ready = Prepared((), torch.zeros(25, 4, 8, dtype=torch.int64), ())
     positions = list(range(100, 125))
     expected = [
-        (101, (0, word("red"))),
-        (102, (0, word("red"))),
-        (113, (2, word("two"))),
-        (114, (2, word("two"))),
+        (101, (0, word("red"), *NOTHING)),
+        (102, (0, word("red"), *NOTHING)),
+        (113, (2, word("two"), *NOTHING)),
+        (114, (2, word("two"), *NOTHING)),
     ]
     assert row_labels([Shown(sound, ready, [], positions)])["spoken"] == expected
-    clip = Clip(lambda t: np.zeros((2, 2, 3)), lambda t: None, 1, 4, sound)
-    assert row_labels([Shown(clip, ready, [], positions)])["spoken"] == expected
+    quiet = Clip(lambda t: np.zeros((2, 2, 3)), lambda t: None, 1, 4, sound)
+    assert row_labels([Shown(quiet, ready, [], positions)])["spoken"] == expected
+
+
+def test_what_happens_is_known_where_it_was_both_seen_and_heard() -> None:
+    film, ready = clip(track=True)
+    vision, audio = list(range(36)), list(range(100, 150))
+    assert film.sound is not None
+    found = row_labels([Shown(film, ready, vision, audio)])
+    first, second = film.happenings
+    # Seen in the first pair, and heard in its sound, whose rows come after the pair's.
+    assert next(classes for _, classes in found["spoken"]) == (
+        *(0, word("seven"), first.kind),
+        *(first.was, first.shape, first.becomes),
+    )
+    assert found["seen"] == []
+    # Between two pairs: heard with the earlier one, seen with the later.
+    late = replace(second, time=5.4)
+    words = (film.sound.words[0], (5.4, 5.7, "two"))
+    moved = replace(film, happenings=(first, late), sound=replace(film.sound, words=words))
+    found = row_labels([Shown(moved, clip(happens=(first, late))[1], vision, audio)])
+    last = [classes for row, classes in found["spoken"] if row >= 100 + int(5.55 * 6.25)]
+    assert last == [(1, word("two"), *NOTHING)] * len(last)
+    assert last
+    assert found["seen"] == [(row, (word("two"),)) for row in range(27, 36)]
 
 
 def test_the_head_learns_the_labels_and_only_they_count() -> None:
@@ -67,7 +96,10 @@ def test_the_head_learns_the_labels_and_only_they_count() -> None:
     line = Example("read", [], [])
     line.row_labels = {"printed": [(2, (0, 3, 4, 0, 0)), (3, (2, 0, 0, 5, 0))], "spoken": []}
     heard = Example("hear_words", [], [])
-    heard.row_labels = {"spoken": [(1, (NUMBERS - 1, word("two")))], "counted": [(2, (4,))]}
+    heard.row_labels = {
+        "spoken": [(1, (NUMBERS - 1, word("two"), *NOTHING))],
+        "counted": [(2, (4,))],
+    }
     changed = stream.clone()
     changed[0, 4:] += 1.0
     assert torch.equal(head.loss(stream, [line, heard]), head.loss(changed, [line, heard]))

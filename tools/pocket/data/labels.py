@@ -12,6 +12,7 @@ from tools.pocket.data.words import COLOURS
 IGNORE = -1
 COLUMNS = 4  # characters are labelled in four columns of each patch
 CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"  # case-folded; class 0 is "none"
+NUMBERS = 6  # the last one stands for all that follow
 _MOVES = tuple(f"moves {way}" for way in ("left", "right", "up", "down"))
 EVENTS = ("appears", "disappears", "turns", *_MOVES)
 # An object is labelled where it covers this many of the 16 sample points of a patch.
@@ -42,25 +43,29 @@ class Happening:
 class PatchLabels:
     """Classes [rows, columns] int64 of a picture's patches; 0 is background, -1 is no label.
 
-    ``characters`` is [rows, columns, 4]: the character at each quarter of the patch's width.
+    ``characters`` is [rows, columns, 4]: the character at each quarter of the patch's width;
+    ``numbers`` which of its line it is, from 1.
     """
 
     colour: np.ndarray
     shape: np.ndarray
     size: np.ndarray
     characters: np.ndarray
+    numbers: np.ndarray
 
 
 @dataclass(frozen=True)
 class CharacterBox:
-    """A printed character: ``left``..``right`` is its advance, ``top``..``bottom`` the band from
-    the top of a capital to the baseline, in picture pixels."""
+    """A printed character, number ``number`` of its line from 0: ``left``..``right`` is its
+    advance, ``top``..``bottom`` the band from the top of a capital to the baseline, in picture
+    pixels."""
 
     character: str
     left: float
     right: float
     top: float
     bottom: float
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Facts:
         owner = self._owner(rows, columns)
         table = np.array([(0, 0, 0), *self.attributes, (IGNORE,) * 3], np.int64)
         colour, shape, size = (table[owner, k] for k in range(3))
-        return PatchLabels(colour, shape, size, self._characters(rows, columns))
+        return PatchLabels(colour, shape, size, *self._print(rows, columns))
 
     def _owner(self, rows: int, columns: int) -> np.ndarray:
         """Index into the attribute table [rows, columns]; its last entry is "ignore"."""
@@ -100,8 +105,9 @@ class Facts:
                 owner[np.unravel_index(share[..., k].argmax(), owner.shape)] = k + 1
         return owner
 
-    def _characters(self, rows: int, columns: int) -> np.ndarray:
-        found = np.zeros((rows, columns * COLUMNS), np.int64)
+    def _print(self, rows: int, columns: int) -> np.ndarray:
+        """Characters and numbers [2, rows, columns, 4]."""
+        found = np.zeros((2, rows, columns * COLUMNS), np.int64)
         tall, wide = rows * 16 / self.height, columns * 16 / self.width
         edges = np.arange(rows + 1) * 16.0
         step = 16.0 / COLUMNS
@@ -112,6 +118,8 @@ class Facts:
             first = max(int(np.ceil(box.left * wide / step - 0.5)), 0)
             stop = int(np.ceil(box.right * wide / step - 0.5))
             span = slice(first, max(first, stop))
-            found[whole, span] = CHARACTERS.index(box.character.upper()) + 1
-            found[(overlap > 0) & ~whole, span] = IGNORE
-        return found.reshape(rows, columns, COLUMNS)
+            classes = CHARACTERS.index(box.character.upper()) + 1, min(box.number + 1, NUMBERS)
+            for labels, value in zip(found, classes, strict=True):
+                labels[whole, span] = value
+                labels[(overlap > 0) & ~whole, span] = IGNORE
+        return found.reshape(2, rows, columns, COLUMNS)

@@ -34,8 +34,10 @@ class Line:
         top, bottom = fonts.capital_band(self.font, self.size)
         edges = [self.x + face.getlength(self.text[:i]) for i in range(len(self.text) + 1)]
         return [
-            CharacterBox(character, left, right, self.y + top, self.y + bottom)
-            for character, left, right in zip(self.text, edges, edges[1:], strict=False)
+            CharacterBox(character, left, right, self.y + top, self.y + bottom, number)
+            for number, (character, left, right) in enumerate(
+                zip(self.text, edges, edges[1:], strict=False)
+            )
         ]
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from tools.pocket.data.labels import EVENTS, IGNORE, Happening
+from tools.pocket.data.sample import Clip
 from tools.pocket.data.words import COLOURS, SHAPES
 from tools.pocket.train.vision_data import MERGE, Item, Labels
 
@@ -28,13 +29,15 @@ EVERYTHING = -1
 def with_events(
     items: Sequence[Item], times: Sequence[float], happenings: Sequence[Happening]
 ) -> tuple[Item, ...]:
-    """The items of a clip's frame pairs with their labels ``event``, ``second`` and ``noun``.
+    """The items of a clip's frame pairs with their labels ``within``, ``event``, ``second`` and
+    ``noun``.
 
     A happening is labelled in the pair whose frame is the first that shows it, at the patches
     where its thing is in that frame or was in the one before.
     """
     shapes = [item.labels.shape[:, frame] for item in items for frame in (0, 1)]
     events = [torch.zeros(len(item.labels.event), dtype=torch.int64) for item in items]
+    within = [event.clone() for event in events]
     seconds = [torch.full_like(event, IGNORE) for event in events]
     nouns = [torch.full((len(event), len(NOUNS)), IGNORE) for event in events]
     for happening in happenings:
@@ -45,13 +48,30 @@ def with_events(
         for shape in shapes[frame - 1 : frame + 1]:
             shown |= (shape == happening.shape) | (happening.shape == EVERYTHING)
         events[frame // 2][shown] = happening.kind
+        if frame % 2:
+            within[frame // 2][shown] = happening.kind
         seconds[frame // 2][shown] = min(int(happening.time), SECONDS - 1)
-        noun = happening.was, max(happening.shape, 0), happening.becomes
-        nouns[frame // 2][shown] = torch.tensor(noun)
+        nouns[frame // 2][shown] = torch.tensor(noun_of(happening))
     return tuple(
-        replace(item, labels=replace(item.labels, event=event, second=second, noun=noun))
-        for item, event, second, noun in zip(items, events, seconds, nouns, strict=True)
+        replace(item, labels=replace(item.labels, within=w, event=event, second=second, noun=noun))
+        for item, w, event, second, noun in zip(items, within, events, seconds, nouns, strict=True)
     )
+
+
+def noun_of(happening: Happening) -> tuple[int, int, int]:
+    return happening.was, max(happening.shape, 0), happening.becomes
+
+
+def pairs_of(clip: Clip, word: tuple[float, float, str]) -> tuple[int, int, Happening] | None:
+    """The happening that a (start, stop, text) of a clip's sound goes with, if any, after two
+    numbers of frame pairs: whose share of sound holds the word, and which first shows it."""
+    times = clip.times()
+    edges = times[::2]
+    said = int(np.searchsorted(edges, (word[0] + word[1]) / 2, side="right")) - 1
+    for happening in clip.happenings:
+        if int(np.searchsorted(edges, happening.time, side="right")) - 1 == said:
+            return said, int(np.searchsorted(times, happening.time)) // 2, happening
+    return None
 
 
 class EventHead(nn.Module):

@@ -30,8 +30,8 @@ class Example:
 
     ``vision`` and ``audio``: positions of embedding rows, in the order of the encoders' output.
     ``turns``: (start, stop) of each supervised run. ``media``: what the rows are made from.
-    ``pointers``: where answers have to look (``pointers``). ``row_labels``: what rows hold, by kind
-    (``row_labels``).
+    ``pointers``: where answers have to look, and ``before``: where rows of clips do, in the pair
+    before (``pointers``). ``row_labels``: what rows hold, by kind (``row_labels``).
     """
 
     skill: str
@@ -42,6 +42,7 @@ class Example:
     turns: list[tuple[int, int]] = field(default_factory=list)
     media: Any = None
     pointers: list[Any] = field(default_factory=list)
+    before: list[Any] = field(default_factory=list)
     row_labels: dict[str, list[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -15,9 +15,8 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tools.pocket.data.labels import IGNORE
 from tools.pocket.data.mixture import LONG, long_sample, sample
-from tools.pocket.data.sample import Sample, Split, stream
+from tools.pocket.data.sample import Clip, Sample, Split, stream
 from tools.pocket.data.voices import CACHE
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
@@ -35,8 +34,8 @@ from tools.pocket.train.media import (
 )
 from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.parallel import join
-from tools.pocket.train.pointer_targets import placed, pointers
-from tools.pocket.train.pointers import pointer_loss
+from tools.pocket.train.pointer_targets import pair_before, placed, pointers
+from tools.pocket.train.pointers import Pointer, pointer_loss
 from tools.pocket.train.row_labels import RowHead, row_labels
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
@@ -47,14 +46,7 @@ from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
 from tools.pocket.train.turns import telling_last
 from tools.pocket.train.vision_data import MERGE, SEED, Item, Labels, page
-from tools.pocket.train.vision_model import (
-    BACKGROUND,
-    WEIGHTS,
-    WIDTH,
-    VisionTrainer,
-    label_loss,
-    split,
-)
+from tools.pocket.train.vision_model import WIDTH, VisionTrainer, split, target_loss
 from tools.pocket.trunk.model import Layer, TrunkOutput, compile_norms
 
 MEDIA_SHARES = {
@@ -71,6 +63,7 @@ LABELS = 0.3  # weight of patch and row labels
 EVENTS = 0.3  # weight of what happens in clips
 ROWS = 0.3  # weight of the characters and words that rows hold
 POINTERS = 1.0  # weight of where answers look
+BEFORE = 0.3  # weight of where rows of clips look
 COPIED = ("copy", "long")  # skills whose answers repeat a part of the prompt
 TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
@@ -93,6 +86,9 @@ class JointMix(TextMix):
         example.media = media
         shown = placed(example, made.media, media)
         example.pointers = pointers(example, made, shown, self.encoder.tokenizer.decode)
+        for about in shown:
+            if isinstance(about.medium, Clip):
+                example.before += pair_before(about)
         example.row_labels = row_labels(shown)
         return example
 
@@ -123,7 +119,7 @@ class JointTraining(TrunkTraining):
     previous_weight = 0.1
     fast_balance_steps = 0
     micro_batches = 1
-    pages = 2  # of print, in each batch with pictures
+    pages = 6  # of print, in each batch with pictures
     heads_first = 0
     mix: JointMix
 
@@ -141,6 +137,9 @@ class JointTraining(TrunkTraining):
             "order_head": self.order_head,
         }
         self._alone = False
+        # The layer in the middle of those that see everything: some are left to say what happened.
+        full = [i for i, sliding in enumerate(spec.text.hybrid_layer_pattern) if not sliding]
+        self._middle = full[len(full) // 2]
         self.reader = MediaReader(audio.tokenizer, self.audio.config.group)
         self.mix = self._mix(self.mix.seed)
         self.mixer.make = self.mix.make
@@ -218,14 +217,18 @@ class JointTraining(TrunkTraining):
             late = self._apart(output.late[shown])
             losses["events"] = EVENTS * self.event_head.loss(late, labels)
         losses["rows"] = ROWS * self.order_head.loss(self._apart(output.late), batch.examples)
-        losses["pointers"] = POINTERS * self.pointer_loss(output.late, batch.examples)
+        pointers = [example.pointers for example in batch.examples]
+        before = [example.before for example in batch.examples]
+        losses["pointers"] = POINTERS * self.pointer_loss(-1, output, pointers)
+        losses["before"] = BEFORE * self.pointer_loss(self._middle, output, before)
         return losses, right
 
-    def pointer_loss(self, late: torch.Tensor, examples: list[Example]) -> torch.Tensor:
-        last = self.trunk.layers[-1]
-        assert isinstance(last, Layer)
-        angles = self.trunk.angles(late.shape[1], sliding=False)
-        return pointer_loss(last, late, angles, examples)
+    def pointer_loss(
+        self, number: int, output: TrunkOutput, pointers: list[list[Pointer]]
+    ) -> torch.Tensor:
+        layer, stream = self.trunk.layers[number], output.streams[number]
+        assert isinstance(layer, Layer)
+        return pointer_loss(layer, stream, self.trunk.angles(stream.shape[1], False), pointers)
 
     def heldout_examples(self) -> dict[str, list[Example]]:
         if not self._examples:
@@ -277,14 +280,8 @@ def print_pages(count: int) -> list[Item]:
 
 def labelled(prediction: torch.Tensor, labels: Labels) -> torch.Tensor:
     """Weighted sum of the label losses of predictions [patches, WIDTH]."""
-    found = []
-    for name, logits in split(prediction).items():
-        wanted = getattr(labels, name)
-        if (wanted == IGNORE).all():  # a batch of clips has no characters; the mean would be NaN
-            continue
-        background = 1.0 if name == "thirds" else BACKGROUND
-        found.append(WEIGHTS[name] * label_loss(logits, wanted, background))
-    return torch.stack(found).sum()
+    parts = split(prediction).items()
+    return torch.stack([target_loss(name, logits, labels) for name, logits in parts]).sum()
 
 
 def start_states(folder: Path) -> tuple[VisionTrainer, AudioTrainer, dict[str, Any]]:

@@ -17,6 +17,7 @@ from encoders.video_layout import AUDIO_ROWS_PER_SECOND
 from tools.pocket.data.labels import Facts
 from tools.pocket.data.sample import Clip, Media, Picture, Sample, Sound, text_of
 from tools.pocket.data.words import COLOURS, ORDINALS, PLACES, SHAPES, SIZES
+from tools.pocket.train.clip_labels import pairs_of
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
 from tools.pocket.train.pointers import Pointer
@@ -24,6 +25,7 @@ from tools.pocket.train.vision_data import MERGE, PATCH, Labels
 
 STAMP = re.compile(r"\b(\d\d):(\d\d)\b")
 SPOKEN = ("What is said", "Which words")
+SAID_WHEN = "What is said when"
 MORE = "Which image has more"
 COVERED = 0.25  # of a character, from which on a row shows it
 # The longest first: "top left" is neither "top" nor "left".
@@ -54,6 +56,16 @@ class Shown:
     def labels(self) -> Labels:
         """Of all its patches, in the order of its rows."""
         return Labels.concat([item.labels for item in self.prepared.items])
+
+    @property
+    def by_second(self) -> dict[int, tuple[int, ...]]:
+        """The rows of what happens in each second in which something does."""
+        rows: dict[int, tuple[int, ...]] = {}
+        of_row = self.labels.second.view(-1, MERGE**2).amax(dim=1).tolist()
+        for position, second in zip(self.vision, of_row, strict=True):
+            if second >= 0:
+                rows[second] = (*rows.get(second, ()), position)
+        return rows
 
 
 def pointers(
@@ -103,9 +115,12 @@ def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
     if isinstance(medium, Sound):
         return words(answer, medium, about.audio)
     if isinstance(medium, Clip):
-        if medium.sound is not None and question.startswith(SPOKEN):
-            return words(answer, medium.sound, about.audio)
-        return events(question, answer, about)
+        if medium.sound is None or not question.startswith(SPOKEN):
+            return events(question, answer, about)
+        seen = shown_later(answer, about) if question.startswith(SAID_WHEN) else ()
+        if seen:
+            return [Span(0, len(answer) + 1, seen)]
+        return words(answer, medium.sound, about.audio)
     assert isinstance(medium, Picture)
     if medium.facts.boxes:
         return characters(medium.facts, about)
@@ -114,11 +129,7 @@ def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
 
 def events(question: str, answer: str, about: Shown) -> list[Span]:
     """Of an answer about what happens in a clip: the rows of each line's second."""
-    of_row = about.labels.second.view(-1, MERGE**2).amax(dim=1).tolist()
-    rows: dict[int, list[int]] = {}
-    for position, second in zip(about.vision, of_row, strict=True):
-        if second >= 0:
-            rows.setdefault(second, []).append(position)
+    rows = about.by_second
     stamps = STAMP.findall(answer) or STAMP.findall(question)
     seconds = [60 * int(m) + int(s) for m, s in stamps]
     if not stamps and rows and question.startswith("What happens first"):
@@ -128,7 +139,7 @@ def events(question: str, answer: str, about: Shown) -> list[Span]:
     if not seconds:
         return []
     return [
-        Span(*part, tuple(rows.get(seconds[min(line, len(seconds) - 1)], ())))
+        Span(*part, rows.get(seconds[min(line, len(seconds) - 1)], ()))
         for line, part in enumerate(_parts(answer, "\n"))
     ]
 
@@ -176,6 +187,29 @@ def words(answer: str, sound: Sound, positions: list[int]) -> list[Span]:
         found.append(Span(max(at - 1, 0), at + len(word), tuple(heard(positions, start, stop))))
         at += len(word) + 1
     return found
+
+
+def shown_later(word: str, about: Shown) -> tuple[int, ...]:
+    """The rows of what happens while a word is said, if they come after the word's.
+
+    The rows of a pair's sound follow those of its frames: what happens between two pairs is heard
+    before it is seen, so only what is seen can be told by both.
+    """
+    clip = about.medium
+    assert isinstance(clip, Clip)
+    assert clip.sound is not None
+    for spoken in clip.sound.words:
+        found = pairs_of(clip, spoken) if spoken[-1] == word else None
+        if found and found[1] > found[0]:
+            return about.by_second.get(int(found[2].time), ())
+    return ()
+
+
+def pair_before(about: Shown) -> list[Pointer]:
+    """From each row of a clip's frames but the first pair's to its place's row one pair earlier."""
+    rows = len(about.vision) // len(about.prepared.items)
+    pairs = zip(about.vision[rows:], about.vision, strict=False)
+    return [Pointer(later, (earlier,)) for later, earlier in pairs]
 
 
 def heard(positions: list[int], start: float, stop: float) -> list[int]:

@@ -1,8 +1,9 @@
-"""Attention that is told where an answer has to look: a loss in the last layer; training only.
+"""Attention that is told where to look: a loss in one layer; training only.
 
 The rows of media know what is where, and which character or word, long before answers use it:
 finding one row among hundreds is learnt slowly from the few tokens that depend on it. So at each
 token of an answer that is about certain rows one head of each group is told to look at them.
+So are the rows of a clip, which have to find what their place showed a pair of frames earlier.
 ``pointer_targets`` says which rows.
 """
 
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 
-from tools.pocket.train.example import Example
 from tools.pocket.trunk.model import Layer
 from tools.pocket.trunk.rotary import Rotary
 
@@ -22,29 +22,30 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class Pointer:
-    """The token at ``position`` predicts a part of an answer about the rows at ``targets``."""
+    """The token at ``position`` has to look at the rows at ``targets``."""
 
     position: int
     targets: tuple[int, ...]
 
 
 def pointer_loss(
-    layer: Layer, stream: torch.Tensor, angles: Rotary, examples: Sequence[Example]
+    layer: Layer, stream: torch.Tensor, angles: Rotary, pointers: Sequence[Sequence[Pointer]]
 ) -> torch.Tensor:
     """Mean of -log of the share that the first head of each group gives to the targets; 0 without
     pointers.
 
-    ``stream`` [B, T, hidden] is what enters ``layer``, which sees everything.
+    ``stream`` [B, T, hidden] is what enters ``layer``, which sees everything; ``pointers`` are
+    those of each row.
     """
     losses = []
-    chosen = [row for row, example in enumerate(examples) if example.pointers]
+    chosen = [row for row, found in enumerate(pointers) if found]
     if not chosen:
         return stream.new_zeros(())
     attention = layer.attention
     q, k, _ = attention.project(layer.input_norm(stream[chosen]), angles)
     share = attention.heads // attention.groups
     for b, row in enumerate(chosen):
-        found = examples[row].pointers
+        found = pointers[row]
         at = torch.tensor([pointer.position for pointer in found])
         wanted = torch.zeros(len(found), stream.shape[1], dtype=torch.bool)
         for i, pointer in enumerate(found):

@@ -3,8 +3,9 @@ before the last layer; training only.
 
 An answer spells a line out of rows that hold a few characters each: it has to know which of them
 comes next. So a row is told the number of its first character, and its characters by their numbers
-modulo SLOTS; a row of sound the number of its word, and the word; a listed word of a text how often
-it has occurred so far.
+modulo SLOTS; a row of sound the number of its word, the word, and what is seen to happen meanwhile;
+a row of what is seen after it was heard the word; a listed word of a text how often it has occurred
+so far.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tools.pocket.data.labels import CHARACTERS
+from tools.pocket.data.labels import CHARACTERS, IGNORE
 from tools.pocket.data.sample import Clip, Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
+from tools.pocket.train.clip_labels import KINDS, NOUNS, noun_of, pairs_of
 from tools.pocket.train.example import Example
-from tools.pocket.train.pointer_targets import Shown, characters, heard
+from tools.pocket.train.pointer_targets import Shown, characters, heard, shown_later
 from tools.pocket.train.text_targets import MOST
 
 NUMBERS = 8
@@ -27,7 +29,8 @@ SLOTS = 4  # no row holds more characters of print that is large enough to read
 # Classes of each label of a kind. Characters begin at 1: 0 is none.
 SIZES: Mapping[str, tuple[int, ...]] = {
     "printed": (NUMBERS, *(SLOTS * (len(CHARACTERS) + 1,))),
-    "spoken": (NUMBERS, len(VOCABULARY)),
+    "spoken": (NUMBERS, len(VOCABULARY), KINDS, *NOUNS),
+    "seen": (len(VOCABULARY),),
     "counted": (MOST + 1,),
 }
 RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
@@ -35,14 +38,16 @@ RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
 
 def row_labels(shown: Sequence[Shown]) -> RowLabels:
     """(position, classes) of the rows of media that hold print or words, by kind."""
-    found: RowLabels = {"printed": [], "spoken": []}
+    found: RowLabels = {"printed": [], "spoken": [], "seen": []}
     for about in shown:
         medium = about.medium
         if isinstance(medium, Picture):
             found["printed"] += _printed(about)
-        sound = medium.sound if isinstance(medium, Clip) else medium
-        if isinstance(sound, Sound):
-            found["spoken"] += _spoken(sound, about.audio)
+        elif isinstance(medium, Sound):
+            found["spoken"] += _spoken(medium, about.audio)
+        elif medium.sound is not None:
+            found["spoken"] += _spoken(medium.sound, about.audio, medium)
+            found["seen"] += _seen(medium.sound, about)
     return found
 
 
@@ -66,14 +71,31 @@ def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
     ]
 
 
-def _spoken(sound: Sound, positions: list[int]) -> list[tuple[int, tuple[int, ...]]]:
+def _spoken(
+    sound: Sound, positions: list[int], clip: Clip | None = None
+) -> list[tuple[int, tuple[int, ...]]]:
     """From the middle of a word on: before, nobody can know it."""
     found: list[tuple[int, tuple[int, ...]]] = []
     for number, (start, stop, word) in enumerate(sound.words):
-        if word in VOCABULARY:
-            classes = (min(number, NUMBERS - 1), VOCABULARY.index(word))
-            found += [(row, classes) for row in heard(positions, (start + stop) / 2, stop)]
+        if word not in VOCABULARY:
+            continue
+        meanwhile = (IGNORE,) * (1 + len(NOUNS))
+        with_it = pairs_of(clip, (start, stop, word)) if clip else None
+        if with_it and with_it[0] == with_it[1]:
+            happening = with_it[2]
+            meanwhile = (happening.kind, *noun_of(happening))
+        classes = (min(number, NUMBERS - 1), VOCABULARY.index(word), *meanwhile)
+        found += [(row, classes) for row in heard(positions, (start + stop) / 2, stop)]
     return found
+
+
+def _seen(sound: Sound, about: Shown) -> list[tuple[int, tuple[int, ...]]]:
+    return [
+        (row, (VOCABULARY.index(word),))
+        for *_, word in sound.words
+        if word in VOCABULARY
+        for row in shown_later(word, about)
+    ]
 
 
 class RowHead(nn.Module):
@@ -98,6 +120,7 @@ class RowHead(nn.Module):
             rows, places = ([label[i] for label in labels] for i in (0, 1))
             wanted = torch.tensor([classes for *_, classes in labels])
             logits = self.heads[kind](self.norm(stream[rows, places])).float()
-            for i, part in enumerate(logits.split(sizes, dim=-1)):
-                total = total + F.cross_entropy(part, wanted[:, i])
+            for part, classes in zip(logits.split(sizes, dim=-1), wanted.unbind(1), strict=True):
+                if (classes != IGNORE).any():
+                    total = total + F.cross_entropy(part, classes, ignore_index=IGNORE)
         return total

@@ -26,6 +26,7 @@ from tools.pocket.trunk.init import initialise
 from tools.pocket.trunk.model import Trunk, TrunkOutput, compile_norms
 
 CHECKPOINT = Path("models/pocket")  # tokenizer and template only
+EARLY = 2  # the layer before which the token before must be known
 BUDGET = 3072
 SEED = 1
 FAST_BALANCE, BALANCE = 0.02, 0.004
@@ -79,7 +80,7 @@ class TrunkTraining:
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
         """Losses, weighted, that are to be summed, and which tokens [B, T] were predicted."""
         answer, right = answer_loss(self.trunk, output.hidden, batch)
-        previous = self.previous.loss(output.early, batch, generator)
+        previous = self.previous.loss(output.streams[EARLY], batch, generator)
         weight = 1.0 if self.mix.level.form == "pairs" else self.previous_weight
         return {"loss": answer, "previous": weight * previous}, right
 

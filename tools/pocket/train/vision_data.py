@@ -16,6 +16,7 @@ from tools.pocket.data.sample import Split, Stream, stream
 
 PATCH, TEMPORAL, MERGE = 16, 2, 2
 SEED = 1
+CELLS = 8  # rows or columns of merged patches that are told apart; the last stands for all after
 DENSE = (1, 2, 3, 4, 5, 6, 7, 8)
 _TIMES = np.arange(0.0, 8.0, 1.0)
 
@@ -25,16 +26,20 @@ class Labels:
     """Classes of n patches in the tower's order, int64; -1 is no label.
 
     ``colour``, ``shape``, ``size`` are [n, 2]: first and second frame (of a still: the same).
-    ``characters`` is [n, 4], ``thirds`` [n, 2] the third of the rows and of the columns. ``event``
-    and ``second`` [n] say what happens there in a clip, and when, ``noun`` [n, 3] to what
-    (``clip_labels``).
+    ``characters`` and ``numbers`` are [n, 4], ``thirds`` [n, 2] the third of the rows and of the
+    columns, ``cell`` [n, 2] the row and column of the merged patch. ``within`` [n] says what
+    happens there between the item's two frames, ``event`` and ``second`` what happens in the whole
+    clip, and when, ``noun`` [n, 3] to what (``clip_labels``).
     """
 
     colour: torch.Tensor
     shape: torch.Tensor
     size: torch.Tensor
     characters: torch.Tensor
+    numbers: torch.Tensor
     thirds: torch.Tensor
+    cell: torch.Tensor
+    within: torch.Tensor
     event: torch.Tensor
     second: torch.Tensor
     noun: torch.Tensor
@@ -69,23 +74,19 @@ def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
     _, rows, columns = grid
     shown = [fact.labels(rows, columns) for fact in facts]
     first, second = shown[0], shown[-1]
-    thirds = np.stack(
-        np.broadcast_arrays(
-            np.arange(rows)[:, None] * 3 // rows, np.arange(columns)[None, :] * 3 // columns
-        ),
-        axis=-1,
-    )
-    characters = first.characters
+    at = np.moveaxis(np.indices((rows, columns)), 0, -1)
+    printed_on = first.characters, first.numbers
     if len(facts) == 2:
-        characters = np.full_like(characters, IGNORE)
+        printed_on = (np.full_like(first.characters, IGNORE),) * 2
     arrays = (
         *(
             np.stack([getattr(first, name), getattr(second, name)], axis=-1)
             for name in ("colour", "shape", "size")
         ),
-        characters,
-        thirds.astype(np.int64),
-        *(np.full((rows, columns), IGNORE),) * 2,
+        *printed_on,
+        at * 3 // (rows, columns),
+        np.minimum(at // MERGE, CELLS - 1),
+        *(np.full((rows, columns), IGNORE),) * 3,
         np.full((rows, columns, 3), IGNORE),
     )
     return Item(patches, grid, Labels(*(torch.from_numpy(block_order(a)) for a in arrays)))

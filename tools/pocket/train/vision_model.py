@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from encoders.vision.config import VisionConfig
 from encoders.vision.tower import VisionTower
 from tools.pocket import configs
-from tools.pocket.data.labels import CHARACTERS, COLUMNS, IGNORE
+from tools.pocket.data.labels import CHARACTERS, COLUMNS, EVENTS, IGNORE, NUMBERS
 from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.spec import PocketSpec
-from tools.pocket.train.vision_data import MERGE, Item, Labels
+from tools.pocket.train.vision_data import CELLS, MERGE, Item, Labels
 
 # Name, classes and number of predictions for each patch, in the order of the head's outputs.
 TARGETS = (
@@ -24,9 +24,16 @@ TARGETS = (
     ("size", len(SIZES) + 1, 2),
     ("characters", len(CHARACTERS) + 1, COLUMNS),
     ("thirds", 3, 2),
+    ("numbers", NUMBERS + 1, COLUMNS),
+    ("cell", CELLS, 2),
+    ("within", len(EVENTS) + 1, 1),
 )
 WIDTH = sum(classes * count for _, classes, count in TARGETS)
-WEIGHTS = {"colour": 1.0, "shape": 1.0, "size": 0.7, "characters": 2.5, "thirds": 0.3}
+WEIGHTS = {
+    **{"colour": 1.0, "shape": 1.0, "size": 0.7},
+    **{"characters": 2.5, "numbers": 1.5, "thirds": 0.3, "cell": 0.3, "within": 1.0},
+}
+WHERE = ("thirds", "cell")  # have no class for nothing
 BACKGROUND = 0.15
 ROWS = 0.7  # weight of the labels of merged rows against those of patches
 
@@ -74,9 +81,8 @@ class VisionTrainer(nn.Module):
         found: dict[str, torch.Tensor | float] = {}
         for weight, prediction in ((1.0, by_patch), (ROWS, by_row)):
             for name, logits in split(prediction).items():
-                background = 1.0 if name == "thirds" else BACKGROUND
-                loss = label_loss(logits, getattr(labels, name), background)
-                found[name] = found.get(name, 0.0) + weight * WEIGHTS[name] * loss
+                loss = weight * target_loss(name, logits, labels)
+                found[name] = found.get(name, 0.0) + loss
         return {name: torch.as_tensor(value) for name, value in found.items()}
 
 
@@ -89,9 +95,13 @@ def split(prediction: torch.Tensor) -> dict[str, torch.Tensor]:
     }
 
 
-def label_loss(logits: torch.Tensor, wanted: torch.Tensor, background: float) -> torch.Tensor:
-    """Mean cross entropy over labelled patches, class 0 weighted by ``background``."""
+def target_loss(name: str, logits: torch.Tensor, labels: Labels) -> torch.Tensor:
+    """Weighted mean cross-entropy over the patches that have this label; 0 where none has."""
+    wanted = getattr(labels, name).flatten()
+    if (wanted == IGNORE).all():  # clips have no characters; the mean would be NaN
+        return logits.new_zeros(())
     weight = logits.new_ones(logits.shape[-1])
-    weight[0] = background
-    flat = wanted.flatten()
-    return F.cross_entropy(logits.flatten(0, 1), flat, weight=weight, ignore_index=IGNORE)
+    if name not in WHERE:
+        weight[0] = BACKGROUND
+    loss = F.cross_entropy(logits.flatten(0, 1), wanted, weight=weight, ignore_index=IGNORE)
+    return WEIGHTS[name] * loss

@@ -136,12 +136,15 @@ class MtpLayer(nn.Module):
 
 @dataclass(frozen=True)
 class TrunkOutput:
-    """``hidden`` [B, T, h] after the final norm; ``early`` and ``late``: the streams after layer
-    index 1 and before the last layer."""
+    """``hidden`` [B, T, h] after the final norm, and the stream before each layer."""
 
     hidden: torch.Tensor
-    early: torch.Tensor
-    late: torch.Tensor
+    streams: tuple[torch.Tensor, ...]
+
+    @property
+    def late(self) -> torch.Tensor:
+        """The stream before the last layer."""
+        return self.streams[-1]
 
 
 class Trunk(nn.Module):
@@ -169,15 +172,11 @@ class Trunk(nn.Module):
         ``valid`` [B, T] bool marks real tokens; padding belongs at the end of rows.
         """
         angles = [self.angles(x.shape[1], sliding) for sliding in (False, True)]
-        early = late = x
-        for i, (layer, sliding) in enumerate(
-            zip(self.layers, self.text.hybrid_layer_pattern, strict=True)
-        ):
-            late = x
+        streams = []
+        for layer, sliding in zip(self.layers, self.text.hybrid_layer_pattern, strict=True):
+            streams.append(x)
             x = layer(x, angles[sliding], valid)
-            if i == 1:
-                early = x
-        return TrunkOutput(self.norm(x), early, late)
+        return TrunkOutput(self.norm(x), tuple(streams))
 
     def draft(self, k: int, ids: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states of MTP layer k: row p sees token p+1+k (``ids`` [B, T] unshifted).
