@@ -129,7 +129,8 @@ class Index:
             sql.execute("INSERT INTO segments (name, bytes) VALUES (?, 0)", (name,))
 
     def add(self, segment: str, end: int, rows: Sequence[tuple[bytes, int, int, int]]) -> bool:
-        """Record entries (key, offset, length, tick) of a segment that now has ``end`` bytes.
+        """Record entries (key, offset, length, tick) of a segment that now has ``end`` bytes; of
+        one that is known already the later tick stays.
 
         False, and nothing recorded, if the segment was evicted meanwhile.
         """
@@ -139,7 +140,9 @@ class Index:
                 return False
             sql.execute("UPDATE segments SET bytes = ? WHERE id = ?", (end, found[0]))
             sql.executemany(
-                "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+                "segment = excluded.segment, offset = excluded.offset, length = excluded.length, "
+                "tick = max(tick, excluded.tick)",
                 [(key, found[0], *place) for key, *place in rows],
             )
         return True
@@ -202,14 +205,15 @@ class Index:
                 return int(tick) + 1
         return 0
 
-    def remove_segment(self, name: str) -> None:
-        """Remove a segment and the entries that are still in it."""
+    def remove_segment(self, name: str) -> int:
+        """Remove a segment and the entries that are still in it; how many these were."""
         with self.transaction() as sql:
-            sql.execute(
+            gone = sql.execute(
                 "DELETE FROM entries WHERE segment = (SELECT id FROM segments WHERE name = ?)",
                 (name,),
             )
             sql.execute("DELETE FROM segments WHERE name = ?", (name,))
+        return gone.rowcount
 
 
 def now() -> int:

@@ -207,12 +207,20 @@ class SegmentLog:
         if self._writer is not None and self._writer.name == segment:
             self.drop_writer()
         hot_since = self._hot(segment)
+        self._clear(self.index.of_segment(segment), hot_since)
+        # What was used while the others were moved stays after all.
+        late = [found for found in self.index.of_segment(segment) if found[1].tick >= hot_since]
+        self._clear(late, hot_since)
+        self._counters.evicted += self.index.remove_segment(segment)
+        (self.directory / segment).unlink(missing_ok=True)
+
+    def _clear(self, entries: Sequence[tuple[bytes, Place]], hot_since: int) -> None:
+        """Move what is hot to the newest segment and hand the rest down."""
         kept: list[_Timed] = []
         sent: list[_Timed] = []
         size = 0
-        for key, place in self.index.of_segment(segment):
+        for key, place in entries:
             keep = place.tick >= hot_since
-            self._counters.evicted += not keep
             page = self.load(key, place) if keep or self._demote else None
             if page is None:
                 continue
@@ -222,8 +230,6 @@ class SegmentLog:
                 self._move(kept, sent)
                 kept, sent, size = [], [], 0
         self._move(kept, sent)
-        self.index.remove_segment(segment)
-        (self.directory / segment).unlink(missing_ok=True)
 
     def _hot(self, segment: str) -> int:
         """The last use from which on pages stay. Found anew after a 32nd of the budget has been

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from llm.store.index import now
+from llm.store.index import Place, now
+from llm.store.log import SegmentLog
 from llm.store.store import NodeStore
 from tests.llm.store.pages import empty, entry, key, page
 
@@ -88,6 +89,38 @@ def test_a_used_page_stays_while_others_pass(tmp_path: Path) -> None:
         kv.flush()
     assert key(0) in kv.tiers["memory"].find([key(0)])
     assert kv.find([key(1)]) == set()
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_a_use_that_is_noted_while_its_page_is_moved_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hot: bool
+) -> None:
+    """Another thread notes uses while room is made: neither does the page leave, nor is it as old
+    as before when it stays."""
+    kv = store(tmp_path, memory=20_000)
+    memory = kv.tiers["memory"]
+    fill(kv, 0, 18)
+    if hot:
+        kv.touch([key(0)])
+        kv.flush()
+    original, noted = SegmentLog.load, []
+
+    def load(log: SegmentLog, wanted: bytes, place: Place) -> bytearray | None:
+        if wanted == key(0) and not noted and log.directory == memory.directory:
+            kv.touch([key(0)])
+            kv.flush()
+            noted.append(log.index.find([key(0)])[key(0)].tick)
+        return original(log, wanted, place)
+
+    monkeypatch.setattr(SegmentLog, "load", load)
+    number = 18
+    while not noted:
+        fill(kv, number, 1)
+        number += 1
+    with memory._guard() as log:
+        assert log is not None
+        assert log.index.find([key(0)])[key(0)].tick == noted[0]
+    kv.check(deep=True)
 
 
 def test_a_page_above_a_quarter_of_the_budget_is_not_taken(tmp_path: Path) -> None:
