@@ -26,10 +26,19 @@ from tools.pocket.data import (
 )
 from tools.pocket.data.clip_questions import watch
 from tools.pocket.data.compare import compare
-from tools.pocket.data.sample import Clip, Picture, Sample, Sound, Split, Stream, stream
+from tools.pocket.data.sample import (
+    Clip,
+    Picture,
+    Sample,
+    Sound,
+    Split,
+    Stream,
+    stream,
+    text_of,
+)
 from tools.pocket.data.scene_questions import caption, look, questions
 from tools.pocket.data.text_images import read
-from tools.pocket.data.text_tasks import copy, count, json_record
+from tools.pocket.data.text_tasks import copy, count, json_record, rearrange
 from tools.pocket.data.thinking import think
 from tools.pocket.data.tool_tasks import tool_call
 from tools.pocket.data.words import COLOURS, NUMBERS, PLACES, PRINT_HELDOUT, PRINT_TRAIN, SHAPES
@@ -43,6 +52,7 @@ MAKERS: dict[str, Callable[[Stream], Sample]] = {
     "hear_tones": sounds.hear_tones,
     "watch": lambda s: watch(s, sound=0.5, source=chord_voice),
     "copy": copy,
+    "rearrange": rearrange,
     "count": count,
     "json": json_record,
     "tool": tool_call,
@@ -72,6 +82,18 @@ def content(sample: Sample) -> list[bytes]:
             found.append(item.frames(item.times()[:2]).tobytes())
             found.append(item.sound.samples.tobytes() if item.sound else b"")
     return found
+
+
+def test_a_passage_is_repeated_reversed_or_sorted() -> None:
+    for index in range(60):
+        same, other = make("copy", index=index), make("rearrange", index=index)
+        asked = [text_of(made.messages[0]).partition(": ") for made in (same, other)]
+        assert same.answer["content"] == asked[0][2]
+        answer, passage = str(other.answer["content"]), asked[1][2]
+        items, told = (t.split(" ") if " " in t else list(t) for t in (passage, answer))
+        assert len(items) <= 7
+        backwards = asked[1][0] in ("Reverse this", "Write this backwards")
+        assert told == (items[::-1] if backwards else sorted(items))
 
 
 @pytest.mark.parametrize("skill", sorted(MAKERS))

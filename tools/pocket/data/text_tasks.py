@@ -34,27 +34,43 @@ OCCUR = re.compile(r"How many times does (?P<word>\w+) occur\? (?P<items>[\w ]+)
 
 
 def copy(stream: Stream) -> Sample:
-    """Repeat, reverse or sort a passage of words, digits or capitals. Skill "copy";
-    ``detail["order"]`` are the numbers of the passage's items as the answer gives them."""
-    rng = stream.rng
+    """Repeat a passage of words, digits or capitals. Skill "copy"; ``detail["order"]`` are the
+    numbers of the passage's items as the answer gives them."""
+    items, joint = _passage(stream.rng, 16, 12)
+    return _copied(stream, "copy", REPEAT, items, joint, list(range(len(items))))
+
+
+def rearrange(stream: Stream) -> Sample:
+    """Reverse or sort a short passage. Skill "rearrange"; ``detail`` is as in ``copy``."""
+    items, joint = _passage(stream.rng, 7, 7)
+    order = list(range(len(items)))
+    if stream.rng.random() < 0.5:
+        return _copied(stream, "rearrange", REVERSE, items, joint, order[::-1])
+    order.sort(key=items.__getitem__)
+    return _copied(stream, "rearrange", SORT, items, joint, order)
+
+
+def _passage(rng: random.Random, words: int, characters: int) -> tuple[list[str], str]:
+    """At most so many words, or digits or capitals, and what separates them."""
     kind = rng.random()
     if kind < 0.6:
-        items = [rng.choice(VOCABULARY) for _ in range(rng.randint(2, 16))]
-        joint = " "
-    else:
-        alphabet = string.digits if kind < 0.8 else string.ascii_uppercase
-        items = [rng.choice(alphabet) for _ in range(rng.randint(3, 12))]
-        joint = rng.choice(("", " "))
-    task, order = rng.random(), list(range(len(items)))
-    if task < 0.6 or len(items) > 7:
-        asks = REPEAT
-    elif task < 0.8:
-        asks, order = REVERSE, order[::-1]
-    else:
-        asks, order = SORT, sorted(order, key=items.__getitem__)
-    question = rng.choice(asks).format(joint.join(items))
+        return [rng.choice(VOCABULARY) for _ in range(rng.randint(2, words))], " "
+    alphabet = string.digits if kind < 0.8 else string.ascii_uppercase
+    items = [rng.choice(alphabet) for _ in range(rng.randint(3, characters))]
+    return items, rng.choice(("", " "))
+
+
+def _copied(
+    stream: Stream,
+    skill: str,
+    asks: tuple[str, ...],
+    items: list[str],
+    joint: str,
+    order: list[int],
+) -> Sample:
+    question = stream.rng.choice(asks).format(joint.join(items))
     answer = joint.join(items[i] for i in order)
-    return Sample("copy", [user(question)], assistant(answer), detail={"order": order})
+    return Sample(skill, [user(question)], assistant(answer), detail={"order": order})
 
 
 def long(stream: Stream) -> Sample:

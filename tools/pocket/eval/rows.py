@@ -79,6 +79,7 @@ def table(checkpoint: Path) -> list[Row]:
             120,
             12,
         ),
+        Row("reverse and sort", "answers", None, _skill("rearrange"), 30, 2),
         Row("think", "answers", None, _skill("think"), 30, 2),
         Row("talk", "prompts", 0.95, _talk, len(PROMPTS), 8),
     ]

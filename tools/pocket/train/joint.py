@@ -64,7 +64,7 @@ EVENTS = 0.3  # weight of what happens in clips
 ROWS = 0.3  # weight of the characters and words that rows hold
 POINTERS = 1.0  # weight of where answers look
 BEFORE = 0.3  # weight of where rows of clips look
-COPIED = ("copy", "long")  # skills whose answers repeat a part of the prompt
+COPIED = ("copy", "long", "rearrange")  # skills whose answers repeat a part of the prompt
 TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)

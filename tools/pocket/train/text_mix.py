@@ -12,11 +12,12 @@ from tools.pocket.train.example import ChatEncoder, Example
 from tools.pocket.train.tokens_recall import Level, tokens_recall
 
 SHARES = {
-    "copy": 4.0,
-    "count": 3.0,
+    "copy": 6.0,
+    "rearrange": 1.0,
+    "count": 8.0,
     "long": 3.0,
-    "json": 2.0,
-    "tool": 2.0,
+    "json": 4.0,
+    "tool": 3.0,
     "chat": 2.0,
     "think": 0.7,
 }
