@@ -7,7 +7,7 @@ point there. Answers that no rule understands point nowhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from tools.pocket.train.clip_labels import pairs_of
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
 from tools.pocket.train.pointers import Pointer
+from tools.pocket.train.text_targets import Decode, Tokens
 from tools.pocket.train.vision_data import MERGE, PATCH, Labels
 
 STAMP = re.compile(r"\b(\d\d):(\d\d)\b")
@@ -72,7 +73,7 @@ def pointers(
     example: Example,
     sample: Sample,
     shown: Sequence[Shown],
-    decode: Callable[[list[int]], str],
+    decode: Decode,
 ) -> list[Pointer]:
     """The pointers of an example made from ``sample``, whose media are ``shown``."""
     conversation, found = sample.conversation, []
@@ -80,15 +81,13 @@ def pointers(
     for question, answer, (first, stop) in asked:
         content = str(answer["content"])
         spans = _spans(text_of(question), content, shown)
-        tokens = [decode([token]) for token in example.ids[first:stop]]
-        # Before the answer there may be an empty thought.
-        at = len(content) - len("".join(tokens[:-1]))
-        for position, token in enumerate(tokens, start=first):
-            after = at + max(len(token), 1)
+        told = Tokens(example.ids[first:stop], decode).spans
+        begin = told[-1][0] - len(content)  # before it there may be an empty thought
+        for position, (a, b) in enumerate(told, start=first):
+            at, after = a - begin, max(b, a + 1) - begin
             rows = {row for s in spans if s.start < after and at < s.stop for row in s.rows}
             if rows:
                 found.append(Pointer(position - 1, tuple(sorted(rows))))
-            at += len(token)
     return found
 
 
