@@ -28,18 +28,21 @@ def test_each_event_is_labelled_in_its_pair_with_its_second_and_nowhere_else() -
         seconds = (4, 8, 12)[index % 3]
         script, times = script_of(index, seconds)
         items = items_of(clip_of(script, seconds, 8))
-        wanted = set()
-        for event in script.events:
+        wanted, ordinals = set(), {}
+        for number, event in enumerate(script.events):
             kind = EVENTS.index(event.verb.split(" ")[0] if "turns" in event.verb else event.verb)
             pair = int(np.searchsorted(times, event.time)) // 2
             wanted.add((pair, kind + 1, event.second))
+            ordinals[event.second] = number
         found = set()
         for pair, item in enumerate(items):
             labels = item.labels
             happens = labels.event > 0
             assert (labels.second[~happens] == IGNORE).all()
             assert set(labels.within.tolist()) <= {0, *labels.event.tolist()}
-            both = zip(labels.event[happens].tolist(), labels.second[happens].tolist(), strict=True)
+            seconds_there = labels.second[happens].tolist()
+            assert labels.ordinal[happens].tolist() == [ordinals[s] for s in seconds_there]
+            both = zip(labels.event[happens].tolist(), seconds_there, strict=True)
             found |= {(pair, kind, second) for kind, second in both}
         assert found <= wanted
         # Two events may fall on one thing in one pair; the later one is labelled.

@@ -20,8 +20,10 @@ from tools.pocket.data.words import COLOURS, SHAPES
 from tools.pocket.train.vision_data import MERGE, Item, Labels
 
 SECONDS = 32
+ORDINALS = 5  # events that are told apart by their number; the last stands for all after
 KINDS = len(EVENTS) + 1  # 0: nothing happens
 NOUNS = (len(COLOURS) + 1, len(SHAPES) + 1, len(COLOURS) + 1)  # was, shape, becomes; 0: none
+SIZES = (KINDS, SECONDS, *NOUNS, ORDINALS)
 NOTHING = 0.15  # weight of that class
 EVERYTHING = -1
 
@@ -29,8 +31,8 @@ EVERYTHING = -1
 def with_events(
     items: Sequence[Item], times: Sequence[float], happenings: Sequence[Happening]
 ) -> tuple[Item, ...]:
-    """The items of a clip's frame pairs with their labels ``within``, ``event``, ``second`` and
-    ``noun``.
+    """The items of a clip's frame pairs with their labels ``within``, ``event``, ``second``,
+    ``ordinal`` and ``noun``.
 
     A happening is labelled in the pair whose frame is the first that shows it, at the patches
     where its thing is in that frame or was in the one before.
@@ -38,9 +40,9 @@ def with_events(
     shapes = [item.labels.shape[:, frame] for item in items for frame in (0, 1)]
     events = [torch.zeros(len(item.labels.event), dtype=torch.int64) for item in items]
     within = [event.clone() for event in events]
-    seconds = [torch.full_like(event, IGNORE) for event in events]
+    seconds, ordinals = ([torch.full_like(event, IGNORE) for event in events] for _ in range(2))
     nouns = [torch.full((len(event), len(NOUNS)), IGNORE) for event in events]
-    for happening in happenings:
+    for number, happening in enumerate(happenings):
         frame = int(np.searchsorted(np.asarray(times), happening.time))
         if not 0 < frame < len(times):
             continue
@@ -51,10 +53,12 @@ def with_events(
         if frame % 2:
             within[frame // 2][shown] = happening.kind
         seconds[frame // 2][shown] = min(int(happening.time), SECONDS - 1)
+        ordinals[frame // 2][shown] = min(number, ORDINALS - 1)
         nouns[frame // 2][shown] = torch.tensor(noun_of(happening))
+    names = ("within", "event", "second", "ordinal", "noun")
     return tuple(
-        replace(item, labels=replace(item.labels, within=w, event=event, second=second, noun=noun))
-        for item, w, event, second, noun in zip(items, within, events, seconds, nouns, strict=True)
+        replace(item, labels=replace(item.labels, **dict(zip(names, found, strict=True))))
+        for item, *found in zip(items, within, events, seconds, ordinals, nouns, strict=True)
     )
 
 
@@ -75,24 +79,23 @@ def pairs_of(clip: Clip, word: tuple[float, float, str]) -> tuple[int, int, Happ
 
 
 class EventHead(nn.Module):
-    """Names event, second and noun of each patch from the stream before the trunk's last layer,
-    which is full attention: what is known there an answer can look up."""
+    """Names event, second, noun and ordinal of each patch from the stream before the trunk's last
+    layer, which is full attention: what is known there an answer can look up."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(hidden)
-        self.head = nn.Linear(hidden, MERGE**2 * sum((KINDS, SECONDS, *NOUNS)))
+        self.head = nn.Linear(hidden, MERGE**2 * sum(SIZES))
 
     def loss(self, rows: torch.Tensor, labels: Labels) -> torch.Tensor:
         """Sum of the mean cross-entropies over the labelled patches of ``rows`` [n / 4, hidden];
         0 where nothing is labelled."""
-        sizes = (KINDS, SECONDS, *NOUNS)
-        predicted = self.head(self.norm(rows)).view(-1, sum(sizes)).float()
+        predicted = self.head(self.norm(rows)).view(-1, sum(SIZES)).float()
         weight = predicted.new_ones(KINDS)
         weight[0] = NOTHING
         total = predicted.new_zeros(())
-        told = (labels.event, labels.second, *labels.noun.unbind(1))
-        for part, (logits, wanted) in enumerate(zip(predicted.split(sizes, 1), told, strict=True)):
+        told = (labels.event, labels.second, *labels.noun.unbind(1), labels.ordinal)
+        for part, (logits, wanted) in enumerate(zip(predicted.split(SIZES, 1), told, strict=True)):
             if (wanted != IGNORE).any():
                 weights = None if part else weight
                 total = total + F.cross_entropy(logits, wanted, weights, ignore_index=IGNORE)

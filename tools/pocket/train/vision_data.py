@@ -28,8 +28,9 @@ class Labels:
     ``colour``, ``shape``, ``size`` are [n, 2]: first and second frame (of a still: the same).
     ``characters`` and ``numbers`` are [n, 4], ``thirds`` [n, 2] the third of the rows and of the
     columns, ``cell`` [n, 2] the row and column of the merged patch. ``within`` [n] says what
-    happens there between the item's two frames, ``event`` and ``second`` what happens in the whole
-    clip, and when, ``noun`` [n, 3] to what (``clip_labels``).
+    happens there between the item's two frames, ``event`` what happens in the whole clip,
+    ``second`` when, ``ordinal`` which of its events that is, from 0, ``noun`` [n, 3] what it
+    happens to (``clip_labels``).
     """
 
     colour: torch.Tensor
@@ -42,6 +43,7 @@ class Labels:
     within: torch.Tensor
     event: torch.Tensor
     second: torch.Tensor
+    ordinal: torch.Tensor
     noun: torch.Tensor
 
     @staticmethod
@@ -86,7 +88,7 @@ def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
         *printed_on,
         at * 3 // (rows, columns),
         np.minimum(at // MERGE, CELLS - 1),
-        *(np.full((rows, columns), IGNORE),) * 3,
+        *(np.full((rows, columns), IGNORE),) * 4,
         np.full((rows, columns, 3), IGNORE),
     )
     return Item(patches, grid, Labels(*(torch.from_numpy(block_order(a)) for a in arrays)))
