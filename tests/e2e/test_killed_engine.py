@@ -25,12 +25,10 @@ BACK_S = 240.0
 
 def scheduler_of(running: Application) -> psutil.Process:
     """The process in which the application's only engine computes."""
-    found = [
-        process
-        for process in psutil.Process(running.process.pid).children(recursive=True)
-        if "sglang::scheduler" in " ".join(process.cmdline())
-    ]
-    assert len(found) == 1, found
+    below = psutil.Process(running.process.pid).children(recursive=True)
+    commands = {process: " ".join(process.cmdline()) for process in below}
+    found = [process for process, line in commands.items() if "sglang::scheduler" in line]
+    assert len(found) == 1, commands
     return found[0]
 
 

@@ -238,7 +238,10 @@ def test_a_checkpoint_with_trained_towers_serves_what_was_trained(tmp_path: Path
     spec = uniform()
     write_checkpoint(spec, 1, tmp_path)
     vision, sound = VisionTrainer(spec), AudioTrainer(spec)
-    sound.codes.fill(torch.randn(64, spec.audio_tokenizer.d_model))
+    samples = sounds.tone_row(stream("train", "serve", 0, 1)).samples
+    mel = load_audio_model(tmp_path).preprocess(samples[None], 24_000)
+    with torch.no_grad():
+        sound.codes.fill(sound.latents([mel])[0])
     main, tokenizer = tmp_path / "model.safetensors", tmp_path / "audio_tokenizer/model.safetensors"
     save_file(load_file(main) | towers.vision_tensors(vision.tower), main)
     save_file(towers.audio_tokenizer_tensors(sound), tokenizer)
@@ -249,8 +252,6 @@ def test_a_checkpoint_with_trained_towers_serves_what_was_trained(tmp_path: Path
     assert torch.allclose(served, rounded([(item.patches, item.grid)])[0], atol=1e-5)
 
     model = load_audio_model(tmp_path)
-    samples = sounds.tone_row(stream("train", "serve", 0, 1)).samples
-    mel = model.preprocess(samples[None], 24_000)
     reference = sound.tokenizer.bfloat16().float().eval()
     reference.quantizer.load_state_dict(model.tokenizer.quantizer.state_dict())
     codes = reference(mel, [mel.shape[0]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -53,12 +54,12 @@ class Shown:
     vision: list[int]
     audio: list[int]
 
-    @property
+    @cached_property
     def labels(self) -> Labels:
         """Of all its patches, in the order of its rows."""
         return Labels.concat([item.labels for item in self.prepared.items])
 
-    @property
+    @cached_property
     def by_second(self) -> dict[int, tuple[int, ...]]:
         """The rows of what happens in each second in which something does."""
         rows: dict[int, tuple[int, ...]] = {}
