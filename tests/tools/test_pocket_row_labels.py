@@ -86,6 +86,11 @@ def test_what_happens_is_known_where_it_was_both_seen_and_heard() -> None:
     assert last == [(1, word("two"), *NOTHING)] * len(last)
     assert last
     assert found["seen"] == [(row, (word("two"),)) for row in range(27, 36)]
+    # The same word twice: only the one whose event is seen later is known there, and once.
+    twice = replace(film.sound, words=((1.0, 1.2, "two"), words[1]))
+    moved = replace(moved, sound=twice)
+    again = row_labels([Shown(moved, clip(happens=(first, late))[1], vision, audio)])
+    assert again["seen"] == found["seen"]
 
 
 def test_the_head_learns_the_labels_and_only_they_count() -> None:

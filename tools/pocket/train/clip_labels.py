@@ -7,16 +7,16 @@ it could depend on two or three matter. These labels say which.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from tools.pocket.data.labels import EVENTS, IGNORE, Happening
 from tools.pocket.data.sample import Clip
 from tools.pocket.data.words import COLOURS, SHAPES
+from tools.pocket.train.objectives import told_loss
 from tools.pocket.train.vision_data import MERGE, Item, Labels
 
 SECONDS = 32
@@ -66,16 +66,29 @@ def noun_of(happening: Happening) -> tuple[int, int, int]:
     return happening.was, max(happening.shape, 0), happening.becomes
 
 
-def pairs_of(clip: Clip, word: tuple[float, float, str]) -> tuple[int, int, Happening] | None:
-    """The happening that a (start, stop, text) of a clip's sound goes with, if any, after two
-    numbers of frame pairs: whose share of sound holds the word, and which first shows it."""
+@dataclass(frozen=True)
+class Meanwhile:
+    """What happens while a word is said, and whether only a ``later`` pair of frames shows it."""
+
+    happening: Happening
+    later: bool
+
+
+def meanwhile(clip: Clip) -> list[Meanwhile | None]:
+    """Of each word of a clip's sound: what happens in the pair of frames whose share of sound holds
+    the word."""
+    if clip.sound is None:
+        return []
     times = clip.times()
-    edges = times[::2]
-    said = int(np.searchsorted(edges, (word[0] + word[1]) / 2, side="right")) - 1
+
+    def pair(second: float) -> int:
+        return int(np.searchsorted(times[::2], second, side="right")) - 1
+
+    there: dict[int, Meanwhile] = {}
     for happening in clip.happenings:
-        if int(np.searchsorted(edges, happening.time, side="right")) - 1 == said:
-            return said, int(np.searchsorted(times, happening.time)) // 2, happening
-    return None
+        heard, seen = pair(happening.time), int(np.searchsorted(times, happening.time)) // 2
+        there.setdefault(heard, Meanwhile(happening, later=seen > heard))
+    return [there.get(pair((start + stop) / 2)) for start, stop, _ in clip.sound.words]
 
 
 class EventHead(nn.Module):
@@ -96,7 +109,5 @@ class EventHead(nn.Module):
         total = predicted.new_zeros(())
         told = (labels.event, labels.second, *labels.noun.unbind(1), labels.ordinal)
         for part, (logits, wanted) in enumerate(zip(predicted.split(SIZES, 1), told, strict=True)):
-            if (wanted != IGNORE).any():
-                weights = None if part else weight
-                total = total + F.cross_entropy(logits, wanted, weights, ignore_index=IGNORE)
+            total = total + told_loss(logits, wanted, None if part else weight)
         return total

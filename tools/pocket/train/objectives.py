@@ -9,11 +9,22 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tools.pocket.data.labels import IGNORE
 from tools.pocket.train.batches import Batch
 from tools.pocket.trunk.model import Trunk
 
 PREVIOUS = 3  # tokens back that the auxiliary heads name
 PREVIOUS_ROWS = 1024  # positions of a batch they are trained at
+
+
+def told_loss(
+    logits: torch.Tensor, wanted: torch.Tensor, weight: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Mean cross-entropy of ``logits`` [n, classes] over those of ``wanted`` [n] that are labels; 0
+    where none is, as of the characters of a clip: the mean would be NaN."""
+    if (wanted == IGNORE).all():
+        return logits.new_zeros(())
+    return F.cross_entropy(logits, wanted, weight, ignore_index=IGNORE)
 
 
 class PreviousHeads(nn.Module):

@@ -18,7 +18,7 @@ from encoders.video_layout import AUDIO_ROWS_PER_SECOND
 from tools.pocket.data.labels import Facts
 from tools.pocket.data.sample import Clip, Media, Picture, Sample, Sound, text_of
 from tools.pocket.data.words import COLOURS, ORDINALS, PLACES, SHAPES, SIZES
-from tools.pocket.train.clip_labels import pairs_of
+from tools.pocket.train.clip_labels import Meanwhile, meanwhile
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
 from tools.pocket.train.pointers import Pointer
@@ -58,6 +58,13 @@ class Shown:
     def labels(self) -> Labels:
         """Of all its patches, in the order of its rows."""
         return Labels.concat([item.labels for item in self.prepared.items])
+
+    @cached_property
+    def meanwhile(self) -> list[Meanwhile | None]:
+        """Of each word of its sound."""
+        if isinstance(self.medium, Clip):
+            return meanwhile(self.medium)
+        return [None] * len(self.medium.words) if isinstance(self.medium, Sound) else []
 
     @cached_property
     def by_second(self) -> dict[int, tuple[int, ...]]:
@@ -117,9 +124,10 @@ def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
     if isinstance(medium, Clip):
         if medium.sound is None or not question.startswith(SPOKEN):
             return events(question, answer, about)
-        seen = shown_later(answer, about) if question.startswith(SAID_WHEN) else ()
-        if seen:
-            return [Span(0, len(answer) + 1, seen)]
+        if question.startswith(SAID_WHEN):
+            for (*_, word), rows in zip(medium.sound.words, shown_later(about), strict=True):
+                if word == answer and rows:
+                    return [Span(0, len(answer) + 1, rows)]
         return words(answer, medium.sound, about.audio)
     assert isinstance(medium, Picture)
     if medium.facts.boxes:
@@ -189,20 +197,16 @@ def words(answer: str, sound: Sound, positions: list[int]) -> list[Span]:
     return found
 
 
-def shown_later(word: str, about: Shown) -> tuple[int, ...]:
-    """The rows of what happens while a word is said, if they come after the word's.
+def shown_later(about: Shown) -> list[tuple[int, ...]]:
+    """Of each word of a clip: the rows of what happens meanwhile, if they come after the word's.
 
     The rows of a pair's sound follow those of its frames: what happens between two pairs is heard
     before it is seen, so only what is seen can be told by both.
     """
-    clip = about.medium
-    assert isinstance(clip, Clip)
-    assert clip.sound is not None
-    for spoken in clip.sound.words:
-        found = pairs_of(clip, spoken) if spoken[-1] == word else None
-        if found and found[1] > found[0]:
-            return about.by_second.get(int(found[2].time), ())
-    return ()
+    return [
+        about.by_second.get(int(found.happening.time), ()) if found and found.later else ()
+        for found in about.meanwhile
+    ]
 
 
 def pair_before(about: Shown) -> list[Pointer]:

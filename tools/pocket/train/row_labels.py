@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from tools.pocket.data.labels import CHARACTERS, IGNORE
-from tools.pocket.data.sample import Clip, Picture, Sound
+from tools.pocket.data.sample import Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
-from tools.pocket.train.clip_labels import KINDS, NOUNS, noun_of, pairs_of
+from tools.pocket.train.clip_labels import KINDS, NOUNS, noun_of
 from tools.pocket.train.example import Example
+from tools.pocket.train.objectives import told_loss
 from tools.pocket.train.pointer_targets import Shown, characters, heard, shown_later
 from tools.pocket.train.text_targets import MOST
 
@@ -44,9 +44,9 @@ def row_labels(shown: Sequence[Shown]) -> RowLabels:
         if isinstance(medium, Picture):
             found["printed"] += _printed(about)
         elif isinstance(medium, Sound):
-            found["spoken"] += _spoken(medium, about.audio)
+            found["spoken"] += _spoken(medium, about)
         elif medium.sound is not None:
-            found["spoken"] += _spoken(medium.sound, about.audio, medium)
+            found["spoken"] += _spoken(medium.sound, about)
             found["seen"] += _seen(medium.sound, about)
     return found
 
@@ -71,30 +71,27 @@ def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
     ]
 
 
-def _spoken(
-    sound: Sound, positions: list[int], clip: Clip | None = None
-) -> list[tuple[int, tuple[int, ...]]]:
+def _spoken(sound: Sound, about: Shown) -> list[tuple[int, tuple[int, ...]]]:
     """From the middle of a word on: before, nobody can know it."""
     found: list[tuple[int, tuple[int, ...]]] = []
-    for number, (start, stop, word) in enumerate(sound.words):
+    told = zip(sound.words, about.meanwhile, strict=True)
+    for number, ((start, stop, word), event) in enumerate(told):
         if word not in VOCABULARY:
             continue
-        meanwhile = (IGNORE,) * (1 + len(NOUNS))
-        with_it = pairs_of(clip, (start, stop, word)) if clip else None
-        if with_it and with_it[0] == with_it[1]:
-            happening = with_it[2]
-            meanwhile = (happening.kind, *noun_of(happening))
-        classes = (min(number, NUMBERS - 1), VOCABULARY.index(word), *meanwhile)
-        found += [(row, classes) for row in heard(positions, (start + stop) / 2, stop)]
+        known = (IGNORE,) * (1 + len(NOUNS))
+        if event and not event.later:
+            known = (event.happening.kind, *noun_of(event.happening))
+        classes = (min(number, NUMBERS - 1), VOCABULARY.index(word), *known)
+        found += [(row, classes) for row in heard(about.audio, (start + stop) / 2, stop)]
     return found
 
 
 def _seen(sound: Sound, about: Shown) -> list[tuple[int, tuple[int, ...]]]:
     return [
         (row, (VOCABULARY.index(word),))
-        for *_, word in sound.words
+        for (*_, word), rows in zip(sound.words, shown_later(about), strict=True)
         if word in VOCABULARY
-        for row in shown_later(word, about)
+        for row in rows
     ]
 
 
@@ -121,6 +118,5 @@ class RowHead(nn.Module):
             wanted = torch.tensor([classes for *_, classes in labels])
             logits = self.heads[kind](self.norm(stream[rows, places])).float()
             for part, classes in zip(logits.split(sizes, dim=-1), wanted.unbind(1), strict=True):
-                if (classes != IGNORE).any():
-                    total = total + F.cross_entropy(part, classes, ignore_index=IGNORE)
+                total = total + told_loss(part, classes)
         return total

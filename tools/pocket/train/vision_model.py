@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from encoders.vision.config import VisionConfig
 from encoders.vision.tower import VisionTower
 from tools.pocket import configs
-from tools.pocket.data.labels import CHARACTERS, COLUMNS, EVENTS, IGNORE, NUMBERS
+from tools.pocket.data.labels import CHARACTERS, COLUMNS, EVENTS, NUMBERS
 from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.spec import PocketSpec
+from tools.pocket.train.objectives import told_loss
 from tools.pocket.train.vision_data import CELLS, MERGE, Item, Labels
 
 # Name, classes and number of predictions for each patch, in the order of the head's outputs.
@@ -30,8 +30,14 @@ TARGETS = (
 )
 WIDTH = sum(classes * count for _, classes, count in TARGETS)
 WEIGHTS = {
-    **{"colour": 1.0, "shape": 1.0, "size": 0.7},
-    **{"characters": 2.5, "numbers": 1.5, "thirds": 0.3, "cell": 0.3, "within": 1.0},
+    "colour": 1.0,
+    "shape": 1.0,
+    "size": 0.7,
+    "characters": 2.5,
+    "thirds": 0.3,
+    "numbers": 1.5,
+    "cell": 0.3,
+    "within": 1.0,
 }
 WHERE = ("thirds", "cell")  # have no class for nothing
 BACKGROUND = 0.15
@@ -97,11 +103,7 @@ def split(prediction: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def target_loss(name: str, logits: torch.Tensor, labels: Labels) -> torch.Tensor:
     """Weighted mean cross-entropy over the patches that have this label; 0 where none has."""
-    wanted = getattr(labels, name).flatten()
-    if (wanted == IGNORE).all():  # clips have no characters; the mean would be NaN
-        return logits.new_zeros(())
     weight = logits.new_ones(logits.shape[-1])
     if name not in WHERE:
         weight[0] = BACKGROUND
-    loss = F.cross_entropy(logits.flatten(0, 1), wanted, weight=weight, ignore_index=IGNORE)
-    return WEIGHTS[name] * loss
+    return WEIGHTS[name] * told_loss(logits.flatten(0, 1), getattr(labels, name).flatten(), weight)
