@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -101,9 +102,10 @@ class EncoderReplica(Generic[Item]):
 
     async def stats(self) -> dict[str, Any]:
         """Statistics of batches, cache and single flight; `pending_work` and `queued_work` in
-        patches or mel frames.
+        patches or mel frames. `pids`: this process.
         """
         return {
+            "pids": [os.getpid()],
             **self._batcher.report(),
             **self._once.report(),
             "pending_calls": len(self._backlog),

@@ -118,9 +118,13 @@ class LLMReplica:
             raise RuntimeError("an engine process has died")
 
     async def stats(self) -> dict[str, Any]:
-        """Requests in the engine, its KV pools and tiers, leases on rows and their store."""
+        """Requests in the engine, its KV pools and tiers, leases on rows and their store.
+
+        `pids`: the engine's processes, schedulers first.
+        """
         manager = self._engine.tokenizer_manager
         return {
+            "pids": self._engine.get_all_child_pids(),
             "requests": len(manager.rid_to_state),
             "kv_pools": self._pools.pools.report() if self._pools.pools else {},
             "tiers": await tier_stats(manager),

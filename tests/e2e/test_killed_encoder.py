@@ -9,27 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from openai import OpenAI
 
 from bench.application import Application
 from tests.e2e.media import image, text
 from tests.e2e.test_chat import answer
-from tests.e2e.test_storm import body, wait_until_idle
+from tests.e2e.test_storm import body, stats_of, wait_until_idle
 
 pytestmark = pytest.mark.engine
-
-
-def encoder_of(running: Application) -> psutil.Process:
-    """The process of the application's image encoder."""
-    found = [
-        process
-        for process in psutil.Process(running.process.pid).children(recursive=True)
-        if "ServeReplica" in (title := " ".join(process.cmdline())) and "ImageEncoder" in title
-    ]
-    assert len(found) == 1, found
-    return found[0]
 
 
 def test_no_request_is_lost_with_its_encoder(client: OpenAI, running: Application) -> None:
@@ -43,14 +31,14 @@ def test_no_request_is_lost_with_its_encoder(client: OpenAI, running: Applicatio
         )
         return reply.status_code, reply.text[:200]
 
-    victim = encoder_of(running)
+    (encoder,) = stats_of(running)["image encoder"]["pids"]
     with ThreadPoolExecutor(12) as pool:
         jobs = [pool.submit(ask, number) for number in range(12)]
         time.sleep(0.5)  # some are being encoded, others wait for their turn
-        os.kill(victim.pid, signal.SIGKILL)
+        os.kill(encoder, signal.SIGKILL)
         # What the dead replica had encoded is in the node's store, and needs no encoder.
         assert answer(client, *known) == before
         jobs += [pool.submit(ask, number) for number in range(12, 24)]
         assert [job.result() for job in jobs if job.result()[0] != 200] == []
-    assert encoder_of(running).pid != victim.pid
+    assert stats_of(running)["image encoder"]["pids"] != [encoder]
     assert wait_until_idle(running, 10.0) == {}

@@ -8,14 +8,13 @@ import signal
 import time
 
 import httpx
-import psutil
 import pytest
 from openai import APIError, OpenAI
 
 from bench.application import Application
 from tests.e2e.media import image, text
 from tests.e2e.test_chat import answer
-from tests.e2e.test_storm import body, wait_until_idle
+from tests.e2e.test_storm import body, stats_of, wait_until_idle
 
 pytestmark = pytest.mark.engine
 
@@ -23,19 +22,10 @@ pytestmark = pytest.mark.engine
 BACK_S = 240.0
 
 
-def scheduler_of(running: Application) -> psutil.Process:
-    """The process in which the application's only engine computes."""
-    below = psutil.Process(running.process.pid).children(recursive=True)
-    commands = {process: " ".join(process.cmdline()) for process in below}
-    found = [process for process, line in commands.items() if "sglang::scheduler" in line]
-    assert len(found) == 1, commands
-    return found[0]
-
-
 def test_chats_outlive_their_engine(client: OpenAI, running: Application) -> None:
     known = [image("circle", "blue", size=(256, 256)), text("what is it?")]
     before = answer(client, *known)
-    victim = scheduler_of(running)
+    scheduler = stats_of(running)["language model"]["pids"][0]
     stream = client.chat.completions.create(
         model="mimo-pocket",
         messages=[{"role": "user", "content": "Count from one to nine."}],
@@ -46,7 +36,7 @@ def test_chats_outlive_their_engine(client: OpenAI, running: Application) -> Non
     pieces = iter(stream)
     for _ in range(4):
         next(pieces)
-    os.kill(victim.pid, signal.SIGKILL)
+    os.kill(scheduler, signal.SIGKILL)
     with pytest.raises(APIError) as failure:
         list(pieces)
     assert "the replica that wrote the answer died" in str(failure.value)
@@ -67,5 +57,5 @@ def test_chats_outlive_their_engine(client: OpenAI, running: Application) -> Non
     assert {reply.status_code for reply in refused} == {503}, [reply.text for reply in refused]
     assert all(float(reply.headers["retry-after"]) > 0 for reply in refused)
     assert answer(client, *known) == before
-    assert scheduler_of(running).pid != victim.pid
+    assert scheduler not in stats_of(running)["language model"]["pids"]
     assert wait_until_idle(running, 10.0) == {}
