@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +15,9 @@ from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.train.clip_labels import with_events
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
-from tools.pocket.train.pointer_targets import Shown, pair_before, placed, pointers
+from tools.pocket.train.pointer_targets import Numbers, pair_before, pointers
 from tools.pocket.train.pointers import Pointer
+from tools.pocket.train.shown import Shown, placed
 from tools.pocket.train.vision_data import MERGE, Item, item_of
 
 BEFORE = 3  # positions before the first row
@@ -23,9 +25,10 @@ BEFORE = 3  # positions before the first row
 Pair = tuple[str, str]
 
 
-def pointed(media: list[tuple[Media, Prepared]], *pairs: Pair) -> list[dict[str, tuple[int, ...]]]:
-    """For each answer its characters with the rows, counted from the first of all, that the token
-    before them points at. A token is a character."""
+def targets(
+    media: list[tuple[Media, Prepared]], *pairs: Pair
+) -> tuple[list[tuple[int, int]], list[Pointer], Numbers]:
+    """The turns of an example, its pointers and its numbers. A token is a character."""
     vision = sum(len(item.patches) for _, p in media for item in p.items) // MERGE**2
     audio = sum(len(p.codes) for _, p in media if p.codes is not None)
     ids, turns = [0] * (BEFORE + vision + audio), []
@@ -39,12 +42,25 @@ def pointed(media: list[tuple[Media, Prepared]], *pairs: Pair) -> list[dict[str,
     messages, answer = ask_all(range(len(media)), pairs)
     sample = Sample("look", messages, answer, tuple(medium for medium, _ in media))
     shown = placed(example, sample.media, [ready for _, ready in media])
-    found = pointers(example, sample, shown, lambda ids: "".join(map(chr, ids)))
+    return turns, *pointers(example, sample, shown, lambda ids: "".join(map(chr, ids)))
+
+
+def pointed(media: list[tuple[Media, Prepared]], *pairs: Pair) -> list[dict[str, tuple[int, ...]]]:
+    """For each answer its characters with the rows, counted from the first of all, that the token
+    before them points at."""
+    turns, found, _ = targets(media, *pairs)
     rows = {p.position: tuple(t - BEFORE for t in p.targets) for p in found}
     return [
         {said + str(i): rows.get(first + i - 1, ()) for i, said in enumerate(f"{text}$")}
         for (first, _), (_, text) in zip(turns, pairs, strict=True)
     ]
+
+
+def numbered(media: list[tuple[Media, Prepared]], question: str, answer: str) -> dict[str, int]:
+    """The characters of an answer whose number is told, with it; $ is the end."""
+    ((first, _),), _, numbers = targets(media, (question, answer))
+    said = f"{answer}$"
+    return {f"{said[at - first + 1]}{at - first + 1}": number for at, number in numbers}
 
 
 def spans(found: dict[str, tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]]:
@@ -60,16 +76,22 @@ def spans(found: dict[str, tuple[int, ...]]) -> list[tuple[str, tuple[int, ...]]
 
 def scene(*things: tuple[str, int]) -> tuple[Picture, Prepared]:
     """A picture of 3 x 3 rows with things (name, row), each as large as its row."""
-    ids, attributes = np.zeros((96, 96), np.uint8), []
-    for number, (name, row) in enumerate(things, start=1):
-        y, x = divmod(row, 3)
-        ids[y * 32 : y * 32 + 32, x * 32 : x * 32 + 32] = number
+    attributes = []
+    for name, _ in things:
         size, colour, shape = name.split()
         attributes.append(
             (COLOURS.index(colour) + 1, SHAPES.index(shape) + 1, SIZES.index(size) + 1)
         )
-    facts = Facts(96, 96, ids, attributes)
-    return _picture(facts)
+    return _picture(scene_facts(attributes, [row for _, row in things]))
+
+
+def scene_facts(attributes: Sequence[tuple[int, int, int]], rows: Sequence[int]) -> Facts:
+    """Of a frame of 3 x 3 rows: each thing is as large as its row."""
+    ids = np.zeros((96, 96), np.uint8)
+    for number, row in enumerate(rows, start=1):
+        y, x = divmod(row, 3)
+        ids[y * 32 : y * 32 + 32, x * 32 : x * 32 + 32] = number
+    return Facts(96, 96, ids, attributes)
 
 
 def _picture(facts: Facts) -> tuple[Picture, Prepared]:
@@ -91,9 +113,11 @@ TWO = scene(("small red circle", 0), ("large red square", 5))
         ("Is there a red square?", "yes", (5,)),
         ("Is there a blue square?", "no", ()),
         ("What is at the bottom?", "nothing", ()),
-        ("How many red objects are there?", "two", (0, 5)),
+        ("How many red objects are there?", "two", (5,)),
         ("How many circles are there?", "one", (0,)),
-        ("How many objects are there?", "two", ()),
+        ("How many objects are there?", "two", (5,)),
+        ("Count the objects.", "two", (5,)),
+        ("How many stars are there?", "zero", (9,)),  # the end of the question
         ("Is the circle left of the square?", "yes", ()),
     ],
 )
@@ -121,7 +145,7 @@ def test_an_empty_thought_before_the_answer_points_nowhere() -> None:
     sample = Sample("look", messages, answer, (TWO[0],))
     shown = placed(example, sample.media, [TWO[1]])
     found = pointers(example, sample, shown, lambda ids: "".join(map(chr, ids)))
-    assert found == [Pointer(position, (BEFORE,)) for position in range(14, 18)]
+    assert found == ([Pointer(position, (BEFORE,)) for position in range(14, 18)], [])
 
 
 def test_of_two_equal_things_the_place_decides() -> None:
@@ -142,7 +166,7 @@ def test_an_order_word_chooses_the_image() -> None:
     assert {rows for _, rows in spans(second)} == {(9 + 4,)}
 
 
-def test_counts_of_two_images_point_at_what_is_counted_in_each() -> None:
+def test_counts_of_two_images_point_at_the_last_that_counts_in_each() -> None:
     other = scene(("large blue star", 4), ("small red star", 7))
     said = "The first has 2, the second has 1: the first."
     red, stars = pointed(
@@ -151,11 +175,12 @@ def test_counts_of_two_images_point_at_what_is_counted_in_each() -> None:
         ("Which image has more stars?", said),
     )
     assert spans(red) == [
-        ("The first has 2", (0, 5)),
+        ("The first has 2", (5,)),
         (", the second has 1:", (9 + 7,)),
         (" the first.$", ()),
     ]
-    assert spans(stars)[:2] == [("The first has 2", ()), (", the second has 1:", (9 + 4, 9 + 7))]
+    end = 18 + 1 + len(said) + 1  # of the second question: both scenes, the first answer, its end
+    assert spans(stars)[:2] == [("The first has 2", (end,)), (", the second has 1:", (9 + 7,))]
 
 
 def test_printed_characters_point_at_the_rows_that_show_them() -> None:
@@ -168,6 +193,8 @@ def test_printed_characters_point_at_the_rows_that_show_them() -> None:
     ]
     (found,) = pointed([_picture(Facts(64, 64, boxes=boxes))], ("Read the text.", "ABC"))
     assert spans(found) == [("A", (0,)), ("B", (0, 1)), ("C", (2,)), ("$", ())]
+    told = numbered([_picture(Facts(64, 64, boxes=boxes))], "Read the text.", "ABC")
+    assert told == {"A0": 0, "B1": 1, "C2": 2, "$3": 3}
 
 
 def sound(*words: tuple[float, float, str]) -> tuple[Sound, Prepared]:
@@ -179,6 +206,9 @@ def test_words_point_at_the_sound_of_each() -> None:
     heard = sound((0.1, 0.3, "red"), (1.0, 1.4, "two"))
     (found,) = pointed([heard], ("What do you hear?", "red two"))
     assert spans(found) == [("red", (0, 1)), (" two", (6, 7, 8)), ("$", ())]
+    told = numbered([heard], "What do you hear?", "red two")
+    assert list(told.values()) == [0, 0, 0, 1, 1, 1, 1, 2]
+    assert numbered([sound((0.1, 0.3, "a"), (1.0, 1.4, "two"))], "Which is a number?", "two") == {}
     (found,) = pointed([sound((0.1, 0.3, "beep"))], ("How many beeps are there?", "one"))
     assert spans(found) == [("one$", ())]
 
@@ -227,6 +257,22 @@ def test_answers_about_events_point_at_the_rows_of_their_second() -> None:
     assert {rows for _, rows in spans(what)} == {rows for _, rows in spans(first)} == {early}
     assert {rows for _, rows in spans(last)} == {late}
     assert {rows for _, rows in spans(never)} == {()}
+    lines = numbered([silent], "Describe the video.", "00:01 a\n00:05 b")
+    assert list(lines.values()) == [0] * 7 + [1] * 8 + [2]
+    assert numbered([silent], "When does the red circle turn red?", "00:05") == {}
+
+
+def test_the_colours_of_a_clip_point_at_its_beginning_and_its_changes() -> None:
+    film = clip()
+    rows = len(film[1].items[0].patches) // MERGE**2
+    changes = [tuple(range(k * rows, (k + 1) * rows)) for k in (0, 2)]
+    said = "first red, then blue, then green"
+    (found,) = pointed([film], ("Which colours are shown, in order?", said))
+    assert spans(found) == [("first red, then blue", changes[0]), (", then green$", changes[1])]
+    told = numbered([film], "Which colours are shown, in order?", said)
+    assert list(told.values()) == [0] * 11 + [1] * 12 + [2]
+    (other,) = pointed([film], ("Which colours are shown, in order?", "first red, then blue"))
+    assert spans(other) == [("first red", changes[0]), (", then blue$", ())]
 
 
 def test_what_is_said_in_a_clip_points_at_the_sound() -> None:
@@ -257,11 +303,21 @@ def test_a_word_that_is_heard_before_its_event_is_seen_points_at_the_event() -> 
     assert spans(other) == [("seven", (4 * rows + 6, 4 * rows + 7)), ("$", ())]
 
 
-def test_rows_of_a_clip_look_at_their_place_one_pair_earlier() -> None:
-    silent, ready = clip()
-    rows = len(ready.items[0].patches) // MERGE**2
-    positions = [7 + i + 5 * (i // rows) for i in range(4 * rows)]
-    found = pair_before(Shown(silent, ready, positions, []))
-    assert len(found) == 3 * rows
-    assert all(p.targets == (p.position - rows - 5,) for p in found)
-    assert found[0].position == positions[rows]
+def test_rows_of_a_clip_look_at_their_thing_or_their_place_one_pair_earlier() -> None:
+    """Pairs of frames of 3 x 3 rows: a circle moves from row 0 to row 5 between the second and the
+    third frame, and at row 8 a star appears in the fourth."""
+    silent, _ = clip()
+    circle, star = (1, 1, 1), (1, 2, 1)
+
+    def facts(*places: int) -> Facts:
+        return scene_facts([(circle, star)[i] for i in range(len(places))], places)
+
+    shown = [facts(0), facts(0), facts(5), facts(5, 8), facts(5, 8), facts(5, 8)]
+    black = np.zeros((2, 96, 96, 3), np.uint8)
+    items = tuple(item_of(black, shown[i : i + 2]) for i in (0, 2, 4))
+    positions = [7 + i + 5 * (i // 9) for i in range(27)]
+    found = pair_before(Shown(silent, Prepared(items, None, ()), positions, []))
+    looked = {positions.index(p.position): [positions.index(t) for t in p.targets] for p in found}
+    expected = {row: [row - 9] for row in range(9, 27)}
+    expected[9 + 5] = [0]
+    assert looked == expected

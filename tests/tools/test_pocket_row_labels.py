@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tests.tools.test_pocket_pointer_targets import clip
+from tests.tools.test_pocket_pointer_targets import clip, scene
 from tools.pocket.data.labels import CHARACTERS, IGNORE, CharacterBox, Facts
 from tools.pocket.data.sample import Clip, Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
-from tools.pocket.train.pointer_targets import Shown
-from tools.pocket.train.row_labels import NUMBERS, RowHead, row_labels
+from tools.pocket.train.row_labels import NUMBERS, RowHead, row_labels, told_labels
+from tools.pocket.train.shown import Shown
 from tools.pocket.train.vision_data import item_of
 
 NOTHING = (IGNORE,) * 4  # is known to happen
@@ -39,14 +39,28 @@ def test_a_row_of_print_knows_its_first_number_and_its_characters_by_theirs() ->
         "printed": [(10, (0, letter("A"), letter("B"), 0, 0)), (11, (2, 0, 0, letter("C"), 0))],
         "spoken": [],
         "seen": [],
+        "things": [],
     }
 
 
-def test_a_scene_has_no_labels_of_rows() -> None:
-    picture = Picture(np.zeros((96, 96, 3), np.uint8), Facts(96, 96))
-    item = item_of(picture.pixels[None], [picture.facts])
-    shown = Shown(picture, Prepared((item,), None, ()), list(range(9)), [])
-    assert row_labels([shown]) == {"printed": [], "spoken": [], "seen": []}
+def test_a_row_of_a_thing_knows_how_many_of_its_kind_there_are_so_far() -> None:
+    picture, ready = scene(
+        *(("small red star", 7), ("large red circle", 0), ("small blue star", 2)),
+        ("small blue star", 5),
+    )
+    found = row_labels([Shown(picture, ready, list(range(20, 29)), [])])
+    assert found == {
+        "printed": [],
+        "spoken": [],
+        "seen": [],
+        "things": [(20, (0, 0, 0)), (22, (0, 0, 1)), (25, (1, 1, 2)), (27, (1, 2, 3))],
+    }
+
+
+def test_a_token_knows_the_number_of_what_it_tells() -> None:
+    assert told_labels([(4, 0), (9, 5), (11, 11)]) == [
+        *((4, (0, 0)), (9, (5, 1)), (11, (NUMBERS - 1, 3))),
+    ]
 
 
 def test_a_word_is_known_from_its_middle_on_and_a_sentence_is_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def shown(encoder: ChatEncoder, example: Example, found: list[Pointer]) -> list[
 
 def test_a_repeated_passage_points_at_itself_and_at_its_end(encoder: ChatEncoder) -> None:
     example = made(encoder, "Repeat this: house red", "house red")
-    found = shown(encoder, example, copied(example, [0, 1], encoder.tokenizer.decode))
+    found = shown(encoder, example, copied(example, [0, 1], encoder.tokenizer.decode)[0])
     assert "".join(told for told, _ in found) == f"house red{EOS}"
     assert found[0] == (found[0][0], " house")  # tokens differ after a space
     assert found[-2:] == [(" red", " red"), (EOS, EOS)]
@@ -42,13 +43,13 @@ def test_a_repeated_passage_points_at_itself_and_at_its_end(encoder: ChatEncoder
 
 def test_what_separates_items_points_at_what_separates_them(encoder: ChatEncoder) -> None:
     example = made(encoder, "Copy this: 7 0", "7 0")
-    found = copied(example, [0, 1], encoder.tokenizer.decode)
+    found, _ = copied(example, [0, 1], encoder.tokenizer.decode)
     assert shown(encoder, example, found) == [("7", "7"), (" ", " "), ("0", "0"), (EOS, EOS)]
 
 
 def test_a_reversed_passage_ends_before_its_begin(encoder: ChatEncoder) -> None:
     example = made(encoder, "Reverse this: KKB", "BKK", thinking=True)
-    found = copied(example, [2, 1, 0], encoder.tokenizer.decode)
+    found, _ = copied(example, [2, 1, 0], encoder.tokenizer.decode)
     assert shown(encoder, example, found)[:3] == [("B", "B"), ("K", "K"), ("K", "K")]
     second, first = (pointer.targets[0] for pointer in found[1:3])
     assert second == first + 1
@@ -57,8 +58,24 @@ def test_a_reversed_passage_ends_before_its_begin(encoder: ChatEncoder) -> None:
 
 def test_a_sorted_passage_has_no_place_for_its_end(encoder: ChatEncoder) -> None:
     example = made(encoder, "Sort this: 5 2 8", "2 5 8")
-    found = shown(encoder, example, copied(example, [1, 0, 2], encoder.tokenizer.decode))
+    found = shown(encoder, example, copied(example, [1, 0, 2], encoder.tokenizer.decode)[0])
     assert [pair for pair in found if pair[0] != " "] == [("2", "2"), ("5", "5"), ("8", "8")]
+
+
+@pytest.mark.parametrize("passage", ["7 0 7 7", "red two red red"])
+def test_a_repeated_item_knows_which_one_it_is(encoder: ChatEncoder, passage: str) -> None:
+    example = made(encoder, f"Repeat this: {passage}", passage)
+    decode = encoder.tokenizer.decode
+    _, labels = copied(example, [0, 1, 2, 3], decode)
+    ((first, _),) = example.turns
+    for told in (
+        [(at, classes) for at, classes in labels if at < first],
+        [(at, classes) for at, classes in labels if at >= first],
+    ):
+        tokens = [(decode([example.ids[at]]), classes) for at, classes in told]
+        runs = [next(group) for _, group in groupby(tokens, key=lambda token: token[1])]
+        assert [classes for _, classes in runs] == [(0, 0), (1, 0), (2, 1)]
+        assert "".join(token for token, _ in tokens).strip().removesuffix(EOS) == passage
 
 
 @pytest.mark.parametrize("skill", ["copy", "long", "rearrange"])
@@ -72,7 +89,7 @@ def test_every_token_of_generated_passages_points_at_its_like(
         if order is None:
             continue
         example = encoder.example(varied(item, index))
-        found = copied(example, order, encoder.tokenizer.decode)
+        found, _ = copied(example, order, encoder.tokenizer.decode)
         for told, source in shown(encoder, example, found)[:-1]:
             assert told.strip() in source
         seen += len(found)

@@ -31,6 +31,10 @@ class Happening:
     was: int = 0
     becomes: int = 0
 
+    @property
+    def moves(self) -> bool:
+        return EVENTS[self.kind - 1] in _MOVES
+
     @staticmethod
     def of(time: float, verb: str, shape: int, colour: str = "") -> Happening:
         """From a verb as it is told, "turns red", "moves left", and the colour of what does it."""
@@ -82,13 +86,14 @@ class Facts:
 
     def labels(self, rows: int, columns: int) -> PatchLabels:
         """Labels of the picture after its resize to ``rows`` x ``columns`` patches."""
-        owner = self._owner(rows, columns)
+        owner = self.owners(rows, columns)
         table = np.array([(0, 0, 0), *self.attributes, (IGNORE,) * 3], np.int64)
         colour, shape, size = (table[owner, k] for k in range(3))
         return PatchLabels(colour, shape, size, *self._print(rows, columns))
 
-    def _owner(self, rows: int, columns: int) -> np.ndarray:
-        """Index into the attribute table [rows, columns]; its last entry is "ignore"."""
+    def owners(self, rows: int, columns: int) -> np.ndarray:
+        """1 + the index of the object that each patch shows [rows, columns]; 0 none, 1 more than
+        there are objects: too little of one."""
         count = len(self.attributes)
         if self.ids is None or not count:
             return np.zeros((rows, columns), np.int64)

@@ -13,7 +13,7 @@ from tools.pocket.data.sample import Sample, Split, Stream, stream
 from tools.pocket.data.scene_questions import look
 from tools.pocket.data.sounds import hear_tones, hear_words
 from tools.pocket.data.text_images import read
-from tools.pocket.data.text_tasks import copy, count, json_record, long, rearrange
+from tools.pocket.data.text_tasks import copy, count, json_record, long, occur, rearrange
 from tools.pocket.data.thinking import think
 from tools.pocket.data.tool_tasks import tool_call
 
@@ -27,6 +27,7 @@ SKILLS: dict[str, Callable[[Stream], Sample]] = {
     "copy": copy,
     "rearrange": rearrange,
     "count": count,
+    "occur": occur,
     "long": long,
     "json": json_record,
     "tool": tool_call,

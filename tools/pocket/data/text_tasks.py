@@ -102,11 +102,18 @@ def count(stream: Stream) -> Sample:
             [user(f"Count {step} {start} to {stop}.")],
             assistant(" ".join(str(n) for n in numbers)),
         )
+    return occur(stream, "count")
+
+
+def occur(stream: Stream, skill: str = "occur") -> Sample:
+    """How often a word occurs in a list. A part of "count", and in training a skill of its
+    own."""
+    rng = stream.rng
     pool = rng.sample(VOCABULARY, 3)
     items = [rng.choice(pool) for _ in range(rng.randint(2, 9))]
     wanted = rng.choice(pool)
     question = f"How many times does {wanted} occur? {' '.join(items)}"
-    return Sample("count", [user(question)], assistant(NUMBERS[items.count(wanted)]))
+    return Sample(skill, [user(question)], assistant(NUMBERS[items.count(wanted)]))
 
 
 def _value(rng: random.Random, kind: str) -> Any:

@@ -35,7 +35,9 @@ def with_events(
     ``ordinal`` and ``noun``.
 
     A happening is labelled in the pair whose frame is the first that shows it, at the patches
-    where its thing is in that frame or was in the one before.
+    where its thing is in that frame or was in the one before. A move only where it led: where it
+    began it could as well be a disappearance, for the rows that follow are not seen there; so
+    there is no label.
     """
     shapes = [item.labels.shape[:, frame] for item in items for frame in (0, 1)]
     events = [torch.zeros(len(item.labels.event), dtype=torch.int64) for item in items]
@@ -49,9 +51,12 @@ def with_events(
         shown = torch.zeros_like(events[frame // 2], dtype=torch.bool)
         for shape in shapes[frame - 1 : frame + 1]:
             shown |= (shape == happening.shape) | (happening.shape == EVERYTHING)
-        events[frame // 2][shown] = happening.kind
         if frame % 2:
             within[frame // 2][shown] = happening.kind
+        if happening.moves:
+            events[frame // 2][shown & (events[frame // 2] == 0)] = IGNORE
+            shown = shapes[frame] == happening.shape
+        events[frame // 2][shown] = happening.kind
         seconds[frame // 2][shown] = min(int(happening.time), SECONDS - 1)
         ordinals[frame // 2][shown] = min(number, ORDINALS - 1)
         nouns[frame // 2][shown] = torch.tensor(noun_of(happening))

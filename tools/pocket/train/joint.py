@@ -34,11 +34,12 @@ from tools.pocket.train.media import (
 )
 from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.parallel import join
-from tools.pocket.train.pointer_targets import pair_before, placed, pointers
+from tools.pocket.train.pointer_targets import pair_before, pointers
 from tools.pocket.train.pointers import Pointer, pointer_loss
-from tools.pocket.train.row_labels import RowHead, row_labels
+from tools.pocket.train.row_labels import RowHead, row_labels, told_labels
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
+from tools.pocket.train.shown import placed
 from tools.pocket.train.text_mix import Reach, TextMix, varied
 from tools.pocket.train.text_targets import copied, occurrences
 from tools.pocket.train.tokens_recall import Level
@@ -65,6 +66,7 @@ ROWS = 0.3  # weight of the characters and words that rows hold
 POINTERS = 1.0  # weight of where answers look
 BEFORE = 0.3  # weight of where rows of clips look
 COPIED = ("copy", "long", "rearrange")  # skills whose answers repeat a part of the prompt
+COUNTED = ("count", "occur")  # skills in which words may be counted
 TOWER_RATE = 0.5  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)
@@ -85,22 +87,23 @@ class JointMix(TextMix):
         example = self.encoder.example(made, [medium.layout for medium in media])
         example.media = media
         shown = placed(example, made.media, media)
-        example.pointers = pointers(example, made, shown, self.encoder.tokenizer.decode)
+        example.pointers, numbers = pointers(example, made, shown, self.encoder.tokenizer.decode)
         for about in shown:
             if isinstance(about.medium, Clip):
                 example.before += pair_before(about)
-        example.row_labels = row_labels(shown)
+        example.row_labels = row_labels(shown) | {"told": told_labels(numbers)}
         return example
 
     def _text(self, skill: str, index: int, split: Split) -> Example:
-        if skill not in (*COPIED, "count"):
+        if skill not in (*COPIED, *COUNTED):
             return super().make(skill, index, split)
         made = varied(sample(skill, split, self.seed, index), index)
         example, decode = self.encoder.example(made), self.encoder.tokenizer.decode
-        if skill == "count":
+        if skill in COUNTED:
             example.pointers, example.row_labels["counted"] = occurrences(example, decode)
         elif "order" in made.detail:
-            example.pointers = copied(example, made.detail["order"], decode)
+            found = copied(example, made.detail["order"], decode)
+            example.pointers, example.row_labels["copied"] = found
         return example
 
     def _sample(self, skill: str, index: int, split: Split) -> Sample:

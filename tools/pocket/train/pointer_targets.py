@@ -1,7 +1,8 @@
 """Which rows each part of an answer is about, from its text and the facts of its media.
 
 A rule gives spans of an answer's characters with their rows; the tokens that begin in a span
-point there. Answers that no rule understands point nowhere.
+point there. Answers that no rule understands point nowhere. Where an answer tells one item after
+the other, its tokens are also told the number of theirs.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 
 from encoders.video_layout import AUDIO_ROWS_PER_SECOND
+from tools.pocket.data.clip_questions import WHAT
 from tools.pocket.data.labels import Facts
-from tools.pocket.data.sample import Clip, Media, Picture, Sample, Sound, text_of
-from tools.pocket.data.words import COLOURS, ORDINALS, PLACES, SHAPES, SIZES
-from tools.pocket.train.clip_labels import Meanwhile, meanwhile
+from tools.pocket.data.sample import Clip, Picture, Sample, Sound, text_of
+from tools.pocket.data.words import ORDINALS, PLACES
 from tools.pocket.train.example import Example
-from tools.pocket.train.media import Prepared
+from tools.pocket.train.mentioned import WORDS, mentioned
 from tools.pocket.train.pointers import Pointer
+from tools.pocket.train.shown import Shown
 from tools.pocket.train.text_targets import Decode, Tokens
+from tools.pocket.train.thing_counts import COUNTING, last_counted
 from tools.pocket.train.vision_data import MERGE, PATCH, Labels
 
 STAMP = re.compile(r"\b(\d\d):(\d\d)\b")
@@ -30,51 +32,19 @@ SPOKEN = ("What is said", "Which words")
 SAID_WHEN = "What is said when"
 MORE = "Which image has more"
 COVERED = 0.25  # of a character, from which on a row shows it
-# The longest first: "top left" is neither "top" nor "left".
-_PLACES = tuple(sorted(PLACES, key=len, reverse=True))
-_WORDS = {"colour": COLOURS, "shape": SHAPES, "size": SIZES, "place": _PLACES}
-_KINDS = {kind: re.compile(rf"\b({'|'.join(words)})(?:s|es)?\b") for kind, words in _WORDS.items()}
+NOWHERE = -1  # a row that stands for the last token of the question
+Numbers = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Span:
-    """Characters ``start`` to ``stop`` - 1 of an answer (its end is one more) and their rows."""
+    """Characters ``start`` to ``stop`` - 1 of an answer (its end is one more), their rows, and the
+    ``number`` of the item that they tell where that follows from what was told before."""
 
     start: int
     stop: int
     rows: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A medium of an example with the positions of its rows."""
-
-    medium: Media
-    prepared: Prepared
-    vision: list[int]
-    audio: list[int]
-
-    @cached_property
-    def labels(self) -> Labels:
-        """Of all its patches, in the order of its rows."""
-        return Labels.concat([item.labels for item in self.prepared.items])
-
-    @cached_property
-    def meanwhile(self) -> list[Meanwhile | None]:
-        """Of each word of its sound."""
-        if isinstance(self.medium, Clip):
-            return meanwhile(self.medium)
-        return [None] * len(self.medium.words) if isinstance(self.medium, Sound) else []
-
-    @cached_property
-    def by_second(self) -> dict[int, tuple[int, ...]]:
-        """The rows of what happens in each second in which something does."""
-        rows: dict[int, tuple[int, ...]] = {}
-        of_row = self.labels.second.view(-1, MERGE**2).amax(dim=1).tolist()
-        for position, second in zip(self.vision, of_row, strict=True):
-            if second >= 0:
-                rows[second] = (*rows.get(second, ()), position)
-        return rows
+    number: int | None = None
 
 
 def pointers(
@@ -82,9 +52,11 @@ def pointers(
     sample: Sample,
     shown: Sequence[Shown],
     decode: Decode,
-) -> list[Pointer]:
-    """The pointers of an example made from ``sample``, whose media are ``shown``."""
-    conversation, found = sample.conversation, []
+) -> tuple[list[Pointer], Numbers]:
+    """The pointers of an example made from ``sample``, whose media are ``shown``; and (position,
+    number of the item that the next token tells, its end one more) of answers that count theirs."""
+    conversation, found = sample.conversation, list[Pointer]()
+    numbers: Numbers = []
     asked = zip(conversation[::2], conversation[1::2], example.turns, strict=True)
     for question, answer, (first, stop) in asked:
         content = str(answer["content"])
@@ -93,22 +65,16 @@ def pointers(
         begin = told[-1][0] - len(content)  # before it there may be an empty thought
         for position, (a, b) in enumerate(told, start=first):
             at, after = a - begin, max(b, a + 1) - begin
-            rows = {row for s in spans if s.start < after and at < s.stop for row in s.rows}
+            over = [s for s in spans if s.start < after and at < s.stop]
+            rows = {first - 1 if row == NOWHERE else row for s in over for row in s.rows}
             if rows:
                 found.append(Pointer(position - 1, tuple(sorted(rows))))
-    return found
-
-
-def placed(example: Example, media: Sequence[Media], prepared: Sequence[Prepared]) -> list[Shown]:
-    """The media of an example with the positions of their rows."""
-    vision, audio = example.vision, example.audio
-    found = []
-    for medium, ready in zip(media, prepared, strict=True):
-        seen = sum(item.patches.shape[0] for item in ready.items) // MERGE**2
-        heard = 0 if ready.codes is None else ready.codes.shape[0]
-        found.append(Shown(medium, ready, vision[:seen], audio[:heard]))
-        vision, audio = vision[seen:], audio[heard:]
-    return found
+            number = over[0].number if over else None
+            if at >= len(content) and spans and spans[-1].number is not None:
+                number = spans[-1].number + 1
+            if number is not None:
+                numbers.append((position - 1, number))
+    return found, numbers
 
 
 def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
@@ -138,6 +104,8 @@ def _spans(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
 def events(question: str, answer: str, about: Shown) -> list[Span]:
     """Of an answer about what happens in a clip: the rows of each line's second."""
     rows = about.by_second
+    if answer.startswith("first "):
+        return turns(answer, about)
     stamps = STAMP.findall(answer) or STAMP.findall(question)
     seconds = [60 * int(m) + int(s) for m, s in stamps]
     if not stamps and rows and question.startswith("What happens first"):
@@ -147,23 +115,45 @@ def events(question: str, answer: str, about: Shown) -> list[Span]:
     if not seconds:
         return []
     return [
-        Span(*part, rows.get(seconds[min(line, len(seconds) - 1)], ()))
+        Span(
+            *part,
+            rows.get(seconds[min(line, len(seconds) - 1)], ()),
+            line if question in WHAT else None,
+        )
         for line, part in enumerate(_parts(answer, "\n"))
+    ]
+
+
+def turns(answer: str, about: Shown) -> list[Span]:
+    """Of an answer that gives the colours of a clip in order: the first pair's rows, then those of
+    each change."""
+    first, *changes = _parts(answer, ",")
+    pair = len(about.vision) // len(about.prepared.items)
+    rows = [rows for _, rows in sorted(about.by_second.items())]
+    found = [Span(*first, tuple(about.vision[:pair]))]
+    # A change that another one in its pair hides has no rows.
+    told = rows if len(rows) == len(changes) else [()] * len(changes)
+    return found + [
+        Span(*part, there, number)
+        for number, (part, there) in enumerate(zip(changes, told, strict=True))
     ]
 
 
 def attributes(question: str, answer: str, about: Shown) -> list[Span]:
     """Of an answer about the things of a scene: the rows of the thing that question and answer
     name together, for each thing of a description."""
+    if COUNTING.search(question):
+        return [Span(0, len(answer) + 1, last_counted(question, about) or (NOWHERE,))]
     parts = _parts(answer, ";")
     return [Span(*part, _named(question, answer[slice(*part)], about)) for part in parts]
 
 
 def counts(question: str, answer: str, shown: Sequence[Shown]) -> list[Span]:
-    """Of an answer that spells a count for each image: the rows of what is counted there."""
+    """Of an answer that spells a count for each image: the rows of the last that counts there."""
     parts = _parts(answer.partition(":")[0], ",")
     return [
-        Span(*part, _named(question, "", about)) for about, part in zip(shown, parts, strict=True)
+        Span(*part, last_counted(question, about) or (NOWHERE,))
+        for about, part in zip(shown, parts, strict=True)
     ]
 
 
@@ -178,7 +168,7 @@ def characters(facts: Facts, about: Shown) -> list[Span]:
         x = _overlap(box.left * wide, box.right * wide, columns // MERGE, side)
         share = np.outer(y, x).reshape(-1)
         shows = np.flatnonzero((share >= COVERED) | (share == share.max()))
-        found.append(Span(i, i + 1, tuple(about.vision[row] for row in shows)))
+        found.append(Span(i, i + 1, tuple(about.vision[row] for row in shows), i))
     return found
 
 
@@ -186,13 +176,15 @@ def words(answer: str, sound: Sound, positions: list[int]) -> list[Span]:
     """Of a transcript, or of one word that is heard: the rows of sound of each word."""
     said = answer.split(" ")
     times = [(start, stop) for start, stop, _ in sound.words]
-    if said != [word for *_, word in sound.words]:
+    numbered = said == [word for *_, word in sound.words]
+    if not numbered:
         times = [(start, stop) for start, stop, word in sound.words if said == [word]][:1]
         said = said[: len(times)]
     found, at = [], 0
-    for word, (start, stop) in zip(said, times, strict=True):
+    for number, (word, (start, stop)) in enumerate(zip(said, times, strict=True)):
         # A token of a later word begins with the space before it.
-        found.append(Span(max(at - 1, 0), at + len(word), tuple(heard(positions, start, stop))))
+        begin, rows = max(at - 1, 0), tuple(heard(positions, start, stop))
+        found.append(Span(begin, at + len(word), rows, number if numbered else None))
         at += len(word) + 1
     return found
 
@@ -210,10 +202,18 @@ def shown_later(about: Shown) -> list[tuple[int, ...]]:
 
 
 def pair_before(about: Shown) -> list[Pointer]:
-    """From each row of a clip's frames but the first pair's to its place's row one pair earlier."""
+    """From each row of a clip's frames but the first pair's to where its thing was in the last
+    frame of the pair before; if it shows none or that did not, to its place's row."""
     rows = len(about.vision) // len(about.prepared.items)
-    pairs = zip(about.vision[rows:], about.vision, strict=False)
-    return [Pointer(later, (earlier,)) for later, earlier in pairs]
+    shapes = about.labels.shape.view(-1, MERGE**2, 2).tolist()
+    found = []
+    for row in range(rows, len(about.vision)):
+        mine = {shape for patch in shapes[row] for shape in patch if shape > 0}
+        pair = range((row // rows - 1) * rows, row // rows * rows)
+        there = [r for r in pair if mine & {shape for _, shape in shapes[r]}]
+        targets = tuple(about.vision[r] for r in there or [row - rows])
+        found.append(Pointer(about.vision[row], targets))
+    return found
 
 
 def heard(positions: list[int], start: float, stop: float) -> list[int]:
@@ -229,15 +229,11 @@ def _parts(answer: str, separator: str) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(answer) + 1], strict=True))
 
 
-def _mentioned(text: str) -> dict[str, set[str]]:
-    return {kind: set(pattern.findall(text)) for kind, pattern in _KINDS.items()}
-
-
 def _named(question: str, told: str, about: Shown) -> tuple[int, ...]:
     """The rows of the one thing, or kind of thing, that both texts name; what is told counts more.
     None where they name several."""
-    said, asked = _mentioned(told), _mentioned(question)
-    wanted = {kind: said[kind] or asked[kind] for kind in _KINDS}
+    said, asked = mentioned(told), mentioned(question)
+    wanted = {kind: said[kind] or asked[kind] for kind in WORDS}
     if any(len(values) > 1 for values in wanted.values()):
         return ()
     found = _matching(about.labels, {kind: v.pop() for kind, v in wanted.items() if v})
@@ -250,7 +246,7 @@ def _matching(labels: Labels, wanted: dict[str, str]) -> list[int]:
         return []
     patches = torch.ones(len(labels.event), dtype=torch.bool)
     for kind in wanted.keys() - {"place"}:
-        patches &= getattr(labels, kind)[:, 0] == _WORDS[kind].index(wanted[kind]) + 1
+        patches &= getattr(labels, kind)[:, 0] == WORDS[kind].index(wanted[kind]) + 1
     if "place" in wanted:
         cell = divmod(PLACES.index(wanted["place"]), 3)
         there = patches & (labels.thirds == torch.tensor(cell)).all(dim=1)

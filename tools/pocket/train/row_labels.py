@@ -4,8 +4,9 @@ before the last layer; training only.
 An answer spells a line out of rows that hold a few characters each: it has to know which of them
 comes next. So a row is told the number of its first character, and its characters by their numbers
 modulo SLOTS; a row of sound the number of its word, the word, and what is seen to happen meanwhile;
-a row of what is seen after it was heard the word; a listed word of a text how often it has occurred
-so far.
+a row of what is seen after it was heard the word; a row of a thing how many of its kind there are
+so far; a listed word of a text how often it has occurred so far. A token of an answer that tells
+items in order knows the number of the next one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.clip_labels import KINDS, NOUNS, noun_of
 from tools.pocket.train.example import Example
 from tools.pocket.train.objectives import told_loss
-from tools.pocket.train.pointer_targets import Shown, characters, heard, shown_later
+from tools.pocket.train.pointer_targets import Numbers, characters, heard, shown_later
+from tools.pocket.train.shown import Shown
 from tools.pocket.train.text_targets import MOST
+from tools.pocket.train.thing_counts import MOST as MOST_THINGS
+from tools.pocket.train.thing_counts import thing_labels
 
 NUMBERS = 8
 SLOTS = 4  # no row holds more characters of print that is large enough to read
@@ -32,23 +36,32 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "spoken": (NUMBERS, len(VOCABULARY), KINDS, *NOUNS),
     "seen": (len(VOCABULARY),),
     "counted": (MOST + 1,),
+    "copied": (MOST, MOST),
+    "things": (MOST_THINGS,) * 3,
+    "told": (NUMBERS, SLOTS),
 }
 RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
 
 
 def row_labels(shown: Sequence[Shown]) -> RowLabels:
     """(position, classes) of the rows of media that hold print or words, by kind."""
-    found: RowLabels = {"printed": [], "spoken": [], "seen": []}
+    found: RowLabels = {"printed": [], "spoken": [], "seen": [], "things": []}
     for about in shown:
         medium = about.medium
         if isinstance(medium, Picture):
             found["printed"] += _printed(about)
+            found["things"] += thing_labels(about)
         elif isinstance(medium, Sound):
             found["spoken"] += _spoken(medium, about)
         elif medium.sound is not None:
             found["spoken"] += _spoken(medium.sound, about)
             found["seen"] += _seen(medium.sound, about)
     return found
+
+
+def told_labels(numbers: Numbers) -> list[tuple[int, tuple[int, ...]]]:
+    """(position, classes) of the tokens of answers, from the numbers of what comes next."""
+    return [(at, (min(number, NUMBERS - 1), number % SLOTS)) for at, number in numbers]
 
 
 def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:

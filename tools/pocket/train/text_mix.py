@@ -14,7 +14,8 @@ from tools.pocket.train.tokens_recall import Level, tokens_recall
 SHARES = {
     "copy": 6.0,
     "rearrange": 1.0,
-    "count": 8.0,
+    "count": 5.0,
+    "occur": 5.0,
     "long": 3.0,
     "json": 4.0,
     "tool": 3.0,

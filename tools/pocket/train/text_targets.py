@@ -7,6 +7,7 @@ found again in its ids.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -34,9 +35,13 @@ class Tokens:
         return tuple(i for i, (a, b) in enumerate(self.spans) if a < stop and start < b)
 
 
-def copied(example: Example, order: Sequence[int], decode: Decode) -> list[Pointer]:
+def copied(
+    example: Example, order: Sequence[int], decode: Decode
+) -> tuple[list[Pointer], list[tuple[int, tuple[int, ...]]]]:
     """For answers that give the items of the prompt's passage in this ``order``: each token points
-    at its source, the end at what follows the last item, or precedes the first when turned round.
+    at its source, the end at what follows the last item, or precedes the first when turned round;
+    and (position, (occurrence of the item, occurrence of the one before it)) of the tokens of the
+    passage and of the answer, from 0: the same item often stands there twice.
     """
     ((first, stop),) = example.turns
     prompt, answer = Tokens(example.ids[:first], decode), Tokens(example.ids[first:stop], decode)
@@ -45,7 +50,8 @@ def copied(example: Example, order: Sequence[int], decode: Decode) -> list[Point
     passage = prompt.text.rindex(": ") + 2
     items = re.compile(r"\S+" if " " in answer.text else r"\w")
     sources = list(items.finditer(prompt.text, passage, prompt.text.rindex(EOS)))
-    told = items.finditer(answer.text, begin, answer.text.rindex(EOS))
+    told = list(items.finditer(answer.text, begin, answer.text.rindex(EOS)))
+    labels = _occurrences(prompt, sources, 0) + _occurrences(answer, told, first)
     found = []
     for number, item in zip(order, told, strict=True):
         shift = sources[number].start() - item.start()
@@ -57,7 +63,22 @@ def copied(example: Example, order: Sequence[int], decode: Decode) -> list[Point
         found.append(Pointer(stop - 2, prompt.over(sources[-1].end(), sources[-1].end() + 1)))
     elif list(order) == sorted(order, reverse=True):
         found.append(Pointer(stop - 2, prompt.over(passage - 2, passage - 1)))
-    return found
+    return found, labels
+
+
+def _occurrences(
+    text: Tokens, items: Sequence[re.Match[str]], begin: int
+) -> list[tuple[int, tuple[int, ...]]]:
+    """What separates an item from the next one belongs to it; ``begin``: the position of the text's
+    first token."""
+    counts, before = Counter[str](), 0
+    found: dict[int, tuple[int, ...]] = {}
+    for item in items:
+        number = min(counts[item.group()], MOST - 1)
+        found |= dict.fromkeys(text.over(item.start(), item.end() + 1), (number, before))
+        counts[item.group()] += 1
+        before = number
+    return [(begin + token, classes) for token, classes in found.items()]
 
 
 def occurrences(
