@@ -19,10 +19,12 @@ from video.sampling import SamplingOptions
 from video.source import Source
 
 
-def script_of(index: int, seconds: int = 8, fps: int = 8) -> tuple[Script, np.ndarray]:
+def script_of(
+    index: int, seconds: int = 8, fps: int = 8, moving: int = 1
+) -> tuple[Script, np.ndarray]:
     source = stream("train", "script", 0, index)
     times = clips.clip_of(clips.Colours(96, 96, ("red",), ()), seconds, fps).times()
-    return clips.random_script(source, times), times
+    return clips.random_script(source, times, moving), times
 
 
 def state(script: Script, time: float) -> set[tuple[str, str, str]]:
@@ -65,6 +67,15 @@ def test_the_story_names_each_event_once_and_in_order() -> None:
         assert [line[:5] for line in lines] == [event.stamp for event in script.events]
         assert lines == sorted(lines)
         assert all(line.endswith(e.verb) for line, e in zip(lines, script.events, strict=True))
+
+
+def test_things_move_as_much_more_often_as_asked() -> None:
+    def moves(moving: int) -> int:
+        told = [tell(script_of(index, moving=moving)[0]) for index in range(150)]
+        return sum(story.count(" moves ") for story in told)
+
+    # Of three verbs of one that can move, one or three of five.
+    assert 1.3 < moves(3) / moves(1) < 2.3
 
 
 def test_the_same_time_gives_the_same_frame() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tests.tools.test_pocket_pointer_targets import clip, scene
+from tests.tools.test_pocket_pointer_targets import clip, scene, walk
 from tools.pocket.data.labels import CHARACTERS, IGNORE, CharacterBox, Facts
 from tools.pocket.data.sample import Clip, Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
@@ -40,6 +40,7 @@ def test_a_row_of_print_knows_its_first_number_and_its_characters_by_theirs() ->
         "spoken": [],
         "seen": [],
         "things": [],
+        "tracked": [],
     }
 
 
@@ -54,7 +55,21 @@ def test_a_row_of_a_thing_knows_how_many_of_its_kind_there_are_so_far() -> None:
         "spoken": [],
         "seen": [],
         "things": [(20, (0, 0, 0)), (22, (0, 0, 1)), (25, (1, 1, 2)), (27, (1, 2, 3))],
+        "tracked": [],
     }
+
+
+def test_a_row_of_a_clip_knows_where_its_thing_is_and_was() -> None:
+    film, ready = walk()
+    found = row_labels([Shown(film, ready, list(range(27)), [])])["tracked"]
+    top_left, right, bottom_right = 1, 6, 9
+    assert found == [
+        (0, (top_left, IGNORE)),
+        (9 + 5, (right, top_left)),
+        (9 + 8, (bottom_right, 0)),
+        (18 + 5, (right, right)),
+        (18 + 8, (bottom_right, bottom_right)),
+    ]
 
 
 def test_a_token_knows_the_number_of_what_it_tells() -> None:
@@ -76,7 +91,8 @@ def test_a_word_is_known_from_its_middle_on_and_a_sentence_is_not() -> None:
     ]
     assert row_labels([Shown(sound, ready, [], positions)])["spoken"] == expected
     quiet = Clip(lambda t: np.zeros((2, 2, 3)), lambda t: None, 1, 4, sound)
-    assert row_labels([Shown(quiet, ready, [], positions)])["spoken"] == expected
+    seen = replace(clip()[1], codes=ready.codes)
+    assert row_labels([Shown(quiet, seen, list(range(36)), positions)])["spoken"] == expected
 
 
 def test_what_happens_is_known_where_it_was_both_seen_and_heard() -> None:

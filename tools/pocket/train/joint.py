@@ -36,7 +36,7 @@ from tools.pocket.train.muon import MuonAdamW
 from tools.pocket.train.parallel import join
 from tools.pocket.train.pointer_targets import pair_before, pointers
 from tools.pocket.train.pointers import Pointer, pointer_loss
-from tools.pocket.train.row_labels import RowHead, row_labels, told_labels
+from tools.pocket.train.row_labels import EARLY, RowHead, row_labels, told_labels
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
 from tools.pocket.train.shipped import fill_from
 from tools.pocket.train.shown import placed
@@ -134,10 +134,12 @@ class JointTraining(TrunkTraining):
         self.row_head = nn.Linear(spec.text.hidden_size, WIDTH * MERGE**2)
         self.event_head = EventHead(spec.text.hidden_size)
         self.order_head = RowHead(spec.text.hidden_size)
+        self.track_head = RowHead(spec.text.hidden_size, EARLY)
         self.heads: dict[str, nn.Module] = {  # of labels, by their names in the state
             "row_head": self.row_head,
             "event_head": self.event_head,
             "order_head": self.order_head,
+            "track_head": self.track_head,
         }
         self._alone = False
         # The layer in the middle of those that see everything: some are left to say what happened.
@@ -220,6 +222,8 @@ class JointTraining(TrunkTraining):
             late = self._apart(output.late[shown])
             losses["events"] = EVENTS * self.event_head.loss(late, labels)
         losses["rows"] = ROWS * self.order_head.loss(self._apart(output.late), batch.examples)
+        early = self._apart(output.streams[self._middle + 1])
+        losses["tracked"] = ROWS * self.track_head.loss(early, batch.examples)
         pointers = [example.pointers for example in batch.examples]
         before = [example.before for example in batch.examples]
         losses["pointers"] = POINTERS * self.pointer_loss(-1, output, pointers)

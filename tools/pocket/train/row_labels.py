@@ -6,7 +6,8 @@ comes next. So a row is told the number of its first character, and its characte
 modulo SLOTS; a row of sound the number of its word, the word, and what is seen to happen meanwhile;
 a row of what is seen after it was heard the word; a row of a thing how many of its kind there are
 so far; a listed word of a text how often it has occurred so far. A token of an answer that tells
-items in order knows the number of the next one.
+items in order knows the number of the next one. Early, after the layer in which rows of a clip look
+one pair back, they know where their thing is and where it was: from that follows whether it moved.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import nn
 
 from tools.pocket.data.labels import CHARACTERS, IGNORE
 from tools.pocket.data.sample import Picture, Sound
+from tools.pocket.data.words import PLACES
 from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.clip_labels import KINDS, NOUNS, noun_of
 from tools.pocket.train.example import Example
@@ -39,13 +41,16 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "copied": (MOST, MOST),
     "things": (MOST_THINGS,) * 3,
     "told": (NUMBERS, SLOTS),
+    "tracked": (len(PLACES) + 1, len(PLACES) + 1),
 }
+EARLY = ("tracked",)
+LATE = tuple(kind for kind in SIZES if kind not in EARLY)
 RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
 
 
 def row_labels(shown: Sequence[Shown]) -> RowLabels:
     """(position, classes) of the rows of media that hold print or words, by kind."""
-    found: RowLabels = {"printed": [], "spoken": [], "seen": [], "things": []}
+    found: RowLabels = {"printed": [], "spoken": [], "seen": [], "things": [], "tracked": []}
     for about in shown:
         medium = about.medium
         if isinstance(medium, Picture):
@@ -53,9 +58,11 @@ def row_labels(shown: Sequence[Shown]) -> RowLabels:
             found["things"] += thing_labels(about)
         elif isinstance(medium, Sound):
             found["spoken"] += _spoken(medium, about)
-        elif medium.sound is not None:
-            found["spoken"] += _spoken(medium.sound, about)
-            found["seen"] += _seen(medium.sound, about)
+        else:
+            found["tracked"] += _tracked(about)
+            if medium.sound is not None:
+                found["spoken"] += _spoken(medium.sound, about)
+                found["seen"] += _seen(medium.sound, about)
     return found
 
 
@@ -108,18 +115,42 @@ def _seen(sound: Sound, about: Shown) -> list[tuple[int, tuple[int, ...]]]:
     ]
 
 
-class RowHead(nn.Module):
-    """Names the labels of rows from their stream."""
+def _tracked(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
+    """Of each row that shows one thing in its pair's later frame: where that is, and where it was
+    in the pair before; 0 is nowhere."""
+    pairs = len(about.prepared.items)
+    rows = len(about.vision) // pairs
+    shapes = about.labels.shape[:, 1].view(pairs, -1)
+    thirds = about.labels.thirds.view(pairs, -1, 2).float()
+    found: list[tuple[int, tuple[int, ...]]] = []
+    before = dict[int, int]()
+    for pair in range(pairs):
+        there = dict[int, int]()
+        for shape in set(shapes[pair].tolist()) - {0, IGNORE}:
+            row, column = thirds[pair, shapes[pair] == shape].mean(dim=0).round().int().tolist()
+            there[shape] = 3 * row + column + 1
+        for row, patches in enumerate(shapes[pair].view(rows, -1).tolist()):
+            shown = set(patches) - {0, IGNORE}
+            if len(shown) == 1:
+                (shape,) = shown
+                was = before.get(shape, 0) if pair else IGNORE
+                found.append((about.vision[pair * rows + row], (there[shape], was)))
+        before = there
+    return found
 
-    def __init__(self, hidden: int) -> None:
+
+class RowHead(nn.Module):
+    """Names the labels of some ``kinds`` of rows from their stream."""
+
+    def __init__(self, hidden: int, kinds: Sequence[str] = LATE) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(hidden)
-        self.heads = nn.ModuleDict({k: nn.Linear(hidden, sum(n)) for k, n in SIZES.items()})
+        self.heads = nn.ModuleDict({k: nn.Linear(hidden, sum(SIZES[k])) for k in kinds})
 
     def loss(self, stream: torch.Tensor, examples: Sequence[Example]) -> torch.Tensor:
         """Sum over kinds of the mean cross-entropy of all labels; ``stream`` [B, T, hidden]."""
         total = stream.new_zeros(())
-        for kind, sizes in SIZES.items():
+        for kind, head in self.heads.items():
             labels = [
                 (row, at, classes)
                 for row, example in enumerate(examples)
@@ -129,7 +160,7 @@ class RowHead(nn.Module):
                 continue
             rows, places = ([label[i] for label in labels] for i in (0, 1))
             wanted = torch.tensor([classes for *_, classes in labels])
-            logits = self.heads[kind](self.norm(stream[rows, places])).float()
-            for part, classes in zip(logits.split(sizes, dim=-1), wanted.unbind(1), strict=True):
+            logits = head(self.norm(stream[rows, places])).float().split(SIZES[kind], dim=-1)
+            for part, classes in zip(logits, wanted.unbind(1), strict=True):
                 total = total + told_loss(part, classes)
         return total
