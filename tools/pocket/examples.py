@@ -20,7 +20,7 @@ SIGN = "OMNI"
 PRINT = 28.0  # pixels per em
 SECONDS = 8
 # Items of the streams that are pleasant to look at and that the shipped weights get right.
-SCENES, SIGN_AT, WORDS, BEEPS, CLIP = (6, 3), 7, 2, 2, 19
+SCENES, SIGN_AT, WORDS, BEEPS, CLIP = (6, 3), 8, 2, 2, 19
 
 
 def media() -> dict[str, bytes]:
