@@ -144,7 +144,7 @@ class JointTraining(TrunkTraining):
         self._alone = False
         # The layer in the middle of those that see everything: some are left to say what happened.
         full = [i for i, sliding in enumerate(spec.text.hybrid_layer_pattern) if not sliding]
-        self._middle = full[len(full) // 2]
+        self._middle = full[(len(full) - 1) // 2]
         self.reader = MediaReader(audio.tokenizer, self.audio.config.group)
         self.mix = self._mix(self.mix.seed)
         self.mixer.make = self.mix.make
