@@ -24,13 +24,12 @@ from tools.pocket.train.mentioned import WORDS, mentioned
 from tools.pocket.train.pointers import Pointer
 from tools.pocket.train.shown import Shown
 from tools.pocket.train.text_targets import Decode, Tokens
-from tools.pocket.train.thing_counts import COUNTING, last_counted
+from tools.pocket.train.thing_counts import COUNTING, MORE, last_counted
 from tools.pocket.train.vision_data import MERGE, PATCH, Labels
 
 STAMP = re.compile(r"\b(\d\d):(\d\d)\b")
 SPOKEN = ("What is said", "Which words")
 SAID_WHEN = "What is said when"
-MORE = "Which image has more"
 COVERED = 0.25  # of a character, from which on a row shows it
 NOWHERE = -1  # a row that stands for the last token of the question
 Numbers = list[tuple[int, int]]
@@ -128,9 +127,8 @@ def turns(answer: str, about: Shown) -> list[Span]:
     """Of an answer that gives the colours of a clip in order: the first pair's rows, then those of
     each change."""
     first, *changes = _parts(answer, ",")
-    pair = len(about.vision) // len(about.prepared.items)
     rows = [rows for _, rows in sorted(about.by_second.items())]
-    found = [Span(*first, tuple(about.vision[:pair]))]
+    found = [Span(*first, tuple(about.vision[: about.rows_of_pair]))]
     # A change that another one in its pair hides has no rows.
     told = rows if len(rows) == len(changes) else [()] * len(changes)
     return found + [
@@ -204,7 +202,7 @@ def shown_later(about: Shown) -> list[tuple[int, ...]]:
 def pair_before(about: Shown) -> list[Pointer]:
     """From each row of a clip's frames but the first pair's to where its thing was in the last
     frame of the pair before; if it shows none or that did not, to its place's row."""
-    rows = len(about.vision) // len(about.prepared.items)
+    rows = about.rows_of_pair
     shapes = about.labels.shape.view(-1, MERGE**2, 2).tolist()
     found = []
     for row in range(rows, len(about.vision)):

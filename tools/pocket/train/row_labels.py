@@ -118,8 +118,7 @@ def _seen(sound: Sound, about: Shown) -> list[tuple[int, tuple[int, ...]]]:
 def _tracked(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
     """Of each row that shows one thing in its pair's later frame: where that is, and where it was
     in the pair before; 0 is nowhere."""
-    pairs = len(about.prepared.items)
-    rows = len(about.vision) // pairs
+    pairs, rows = len(about.prepared.items), about.rows_of_pair
     shapes = about.labels.shape[:, 1].view(pairs, -1)
     thirds = about.labels.thirds.view(pairs, -1, 2).float()
     found: list[tuple[int, tuple[int, ...]]] = []
