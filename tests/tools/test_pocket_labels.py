@@ -75,6 +75,19 @@ def test_characters_are_numbered_in_their_line() -> None:
     assert (lower[found.characters[3:] == CHARACTERS.index("X") + 1] == 6).all()
 
 
+def test_characters_of_a_patch_are_told_apart_by_number() -> None:
+    """In a patch: the fourth and the fifth; one and its fourth successor; one beside something
+    that is no label; nothing."""
+    characters = np.array([[7, 7, 8, 8], [7, 7, 8, 8], [0, 0, 7, IGNORE], [0, 0, 0, 0]])
+    numbers = np.array([[4, 4, 5, 5], [1, 1, 5, 5], [0, 0, 2, IGNORE], [0, 0, 0, 0]])
+    assert vision_data.slots(characters, numbers).tolist() == [
+        [8, 0, 0, 7],
+        [IGNORE, 0, 0, 0],
+        [IGNORE, 7, IGNORE, IGNORE],
+        [0, 0, 0, 0],
+    ]
+
+
 def test_print_between_two_rows_of_patches_belongs_to_the_one_that_shows_more() -> None:
     found = Facts(64, 64, boxes=[CharacterBox("B", 0.0, 16.0, 12.0, 26.0)]).labels(4, 4).characters
     assert (found[0, 0] == IGNORE).all()

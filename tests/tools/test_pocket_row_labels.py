@@ -37,6 +37,7 @@ def test_a_row_of_print_knows_its_first_number_and_its_characters_by_theirs() ->
     shown = Shown(picture, Prepared((item,), None, ()), list(range(10, 19)), [])
     assert row_labels([shown]) == {
         "printed": [(10, (0, letter("A"), letter("B"), 0, 0)), (11, (2, 0, 0, letter("C"), 0))],
+        "numbered": [(10, (0, 1)), (11, (2, 2))],
         "spoken": [],
         "seen": [],
         "things": [],
@@ -52,6 +53,7 @@ def test_a_row_of_a_thing_knows_how_many_of_its_kind_there_are_so_far() -> None:
     found = row_labels([Shown(picture, ready, list(range(20, 29)), [])])
     assert found == {
         "printed": [],
+        "numbered": [],
         "spoken": [],
         "seen": [],
         "things": [(20, (0, 0, 0)), (22, (0, 0, 1)), (25, (1, 1, 2)), (27, (1, 2, 3))],

@@ -13,6 +13,7 @@ IGNORE = -1
 COLUMNS = 4  # characters are labelled in four columns of each patch
 CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"  # case-folded; class 0 is "none"
 NUMBERS = 6  # the last one stands for all that follow
+SLOTS = 4  # by which characters are told apart: their numbers modulo this
 _MOVES = tuple(f"moves {way}" for way in ("left", "right", "up", "down"))
 EVENTS = ("appears", "disappears", "turns", *_MOVES)
 # An object is labelled where it covers this many of the 16 sample points of a patch.

@@ -45,14 +45,19 @@ def random_text(stream: Stream) -> str:
     """One to six characters: digits, a word, or letters; in capitals more often than not."""
     rng = stream.rng
     if rng.random() < 0.3:
-        return "".join(rng.choice(string.digits) for _ in range(rng.randint(1, MAX_CHARACTERS)))
+        return "".join(rng.choice(string.digits) for _ in range(_length(stream)))
     if rng.random() < 0.45:
         text = stream.pick(PRINT_TRAIN, PRINT_HELDOUT)
     else:
-        count = rng.randint(1, MAX_CHARACTERS)
-        text = "".join(rng.choice(string.ascii_lowercase) for _ in range(count))
+        text = "".join(rng.choice(string.ascii_lowercase) for _ in range(_length(stream)))
     case = rng.random()
     return text.upper() if case < 0.6 else text if case < 0.85 else text.capitalize()
+
+
+def _length(stream: Stream) -> int:
+    """In training rather long: the last characters are the ones that are hard to number."""
+    lengths = [stream.rng.randint(1, MAX_CHARACTERS) for _ in range(1 + (stream.split == "train"))]
+    return max(lengths)
 
 
 def ink(stream: Stream) -> tuple[RGB, RGB]:

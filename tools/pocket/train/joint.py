@@ -47,7 +47,7 @@ from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
 from tools.pocket.train.turns import telling_last
 from tools.pocket.train.vision_data import MERGE, SEED, Item, Labels, page
-from tools.pocket.train.vision_model import WIDTH, VisionTrainer, split, target_loss
+from tools.pocket.train.vision_model import WIDTH, Logits, VisionTrainer, split, target_loss
 from tools.pocket.trunk.model import Layer, TrunkOutput, compile_norms
 
 MEDIA_SHARES = {
@@ -67,7 +67,7 @@ POINTERS = 1.0  # weight of where answers look
 BEFORE = 0.3  # weight of where rows of clips look
 COPIED = ("copy", "long", "rearrange")  # skills whose answers repeat a part of the prompt
 COUNTED = ("count", "occur")  # skills in which words may be counted
-TOWER_RATE = 0.5  # of the trunk's learning rate
+TOWER_RATE = 0.7  # of the trunk's learning rate
 # Where a trained checkpoint begins again; it passes the curricula's first levels at once.
 LEVEL, REACH = Level("separated", 512), Reach(1024)
 POOLS = 1 << 16  # more pools than any run takes
@@ -134,12 +134,12 @@ class JointTraining(TrunkTraining):
         self.row_head = nn.Linear(spec.text.hidden_size, WIDTH * MERGE**2)
         self.event_head = EventHead(spec.text.hidden_size)
         self.order_head = RowHead(spec.text.hidden_size)
-        self.track_head = RowHead(spec.text.hidden_size, EARLY)
+        self.early_head = RowHead(spec.text.hidden_size, EARLY)
         self.heads: dict[str, nn.Module] = {  # of labels, by their names in the state
             "row_head": self.row_head,
             "event_head": self.event_head,
             "order_head": self.order_head,
-            "track_head": self.track_head,
+            "early_head": self.early_head,
         }
         self._alone = False
         # The layer in the middle of those that see everything: some are left to say what happened.
@@ -195,16 +195,8 @@ class JointTraining(TrunkTraining):
         x = x.index_put(shown, rows.to(x.dtype))
         if self.trunk.training:
             labels = Labels.concat([items[i].labels for i in order])
-            patches, self.vision._patches = self.vision._patches, None
-            assert patches is not None
-            said = (
-                self.vision.patch_head(self._apart(patches)),
-                self.vision.row_head(self._apart(seen)),
-            )
-            for prediction in said:
-                self.tower_labels = self.tower_labels + labelled(
-                    prediction.reshape(-1, WIDTH), labels
-                )
+            for predicted in self.vision.predictions(seen, self._apart):
+                self.tower_labels = self.tower_labels + labelled(predicted, labels)
         return x
 
     def losses(
@@ -217,13 +209,13 @@ class JointTraining(TrunkTraining):
             shown = places(batch.examples, "vision")
             rows = output.hidden[shown]
             labels = Labels.concat([item.labels for item in items])
-            own = labelled(self.row_head(self._apart(rows)).view(-1, WIDTH), labels)
+            own = labelled(split(self.row_head(self._apart(rows)).view(-1, WIDTH)), labels)
             losses["labels"] = LABELS * (own + self.tower_labels)
             late = self._apart(output.late[shown])
             losses["events"] = EVENTS * self.event_head.loss(late, labels)
         losses["rows"] = ROWS * self.order_head.loss(self._apart(output.late), batch.examples)
         early = self._apart(output.streams[self._middle + 1])
-        losses["tracked"] = ROWS * self.track_head.loss(early, batch.examples)
+        losses["early"] = ROWS * self.early_head.loss(early, batch.examples)
         pointers = [example.pointers for example in batch.examples]
         before = [example.before for example in batch.examples]
         losses["pointers"] = POINTERS * self.pointer_loss(-1, output, pointers)
@@ -285,9 +277,9 @@ def print_pages(count: int) -> list[Item]:
     return [page(stream("train", "joint-page", SEED, number)) for number in numbers]
 
 
-def labelled(prediction: torch.Tensor, labels: Labels) -> torch.Tensor:
-    """Weighted sum of the label losses of predictions [patches, WIDTH]."""
-    parts = split(prediction).items()
+def labelled(predicted: Logits, labels: Labels) -> torch.Tensor:
+    """Weighted sum of the label losses of predictions."""
+    parts = predicted.items()
     return torch.stack([target_loss(name, logits, labels) for name, logits in parts]).sum()
 
 

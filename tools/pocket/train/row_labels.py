@@ -7,7 +7,8 @@ modulo SLOTS; a row of sound the number of its word, the word, and what is seen 
 a row of what is seen after it was heard the word; a row of a thing how many of its kind there are
 so far; a listed word of a text how often it has occurred so far. A token of an answer that tells
 items in order knows the number of the next one. Early, after the layer in which rows of a clip look
-one pair back, they know where their thing is and where it was: from that follows whether it moved.
+one pair back, they know where their thing is and where it was: from that follows whether it moved;
+and rows of print the numbers of their first and last character, by which they tell them apart.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from tools.pocket.data.labels import CHARACTERS, IGNORE
+from tools.pocket.data.labels import CHARACTERS, IGNORE, SLOTS
 from tools.pocket.data.sample import Picture, Sound
 from tools.pocket.data.words import PLACES
 from tools.pocket.train.audio_model import VOCABULARY
@@ -31,7 +32,6 @@ from tools.pocket.train.thing_counts import MOST as MOST_THINGS
 from tools.pocket.train.thing_counts import thing_labels
 
 NUMBERS = 8
-SLOTS = 4  # no row holds more characters of print that is large enough to read
 # Classes of each label of a kind. Characters begin at 1: 0 is none.
 SIZES: Mapping[str, tuple[int, ...]] = {
     "printed": (NUMBERS, *(SLOTS * (len(CHARACTERS) + 1,))),
@@ -42,19 +42,24 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "things": (MOST_THINGS,) * 3,
     "told": (NUMBERS, SLOTS),
     "tracked": (len(PLACES) + 1, len(PLACES) + 1),
+    "numbered": (NUMBERS, NUMBERS),
 }
-EARLY = ("tracked",)
+EARLY = ("tracked", "numbered")
 LATE = tuple(kind for kind in SIZES if kind not in EARLY)
 RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
+Held = list[tuple[int, list[int]]]
 
 
 def row_labels(shown: Sequence[Shown]) -> RowLabels:
     """(position, classes) of the rows of media that hold print or words, by kind."""
-    found: RowLabels = {"printed": [], "spoken": [], "seen": [], "things": [], "tracked": []}
+    kinds = ("printed", "numbered", "spoken", "seen", "things", "tracked")
+    found: RowLabels = {kind: [] for kind in kinds}
     for about in shown:
         medium = about.medium
         if isinstance(medium, Picture):
-            found["printed"] += _printed(about)
+            held = _held(about)
+            found["numbered"] += [(row, _ends(numbers)) for row, numbers in held]
+            found["printed"] += _printed(medium, held)
             found["things"] += thing_labels(about)
         elif isinstance(medium, Sound):
             found["spoken"] += _spoken(medium, about)
@@ -71,14 +76,22 @@ def told_labels(numbers: Numbers) -> list[tuple[int, tuple[int, ...]]]:
     return [(at, (min(number, NUMBERS - 1), number % SLOTS)) for at, number in numbers]
 
 
-def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
+def _held(about: Shown) -> Held:
+    """The rows that hold print, with the numbers of their characters."""
     assert isinstance(about.medium, Picture)
-    facts = about.medium.facts
     held: dict[int, list[int]] = {}
-    for span in characters(facts, about):
+    for span in characters(about.medium.facts, about):
         for row in span.rows:
             held.setdefault(row, []).append(span.start)
-    classes = [CHARACTERS.index(box.character.upper()) + 1 for box in facts.boxes]
+    return sorted(held.items())
+
+
+def _ends(numbers: list[int]) -> tuple[int, int]:
+    return min(numbers[0], NUMBERS - 1), min(numbers[-1], NUMBERS - 1)
+
+
+def _printed(picture: Picture, held: Held) -> list[tuple[int, tuple[int, ...]]]:
+    classes = [CHARACTERS.index(box.character.upper()) + 1 for box in picture.facts.boxes]
     return [
         (
             row,
@@ -87,7 +100,7 @@ def _printed(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
                 *(next((classes[i] for i in numbers if i % SLOTS == s), 0) for s in range(SLOTS)),
             ),
         )
-        for row, numbers in sorted(held.items())
+        for row, numbers in held
     ]
 
 

@@ -18,7 +18,7 @@ from tools.pocket.spec import PocketSpec
 from tools.pocket.train import run, vision_data
 from tools.pocket.train.precision import autocast
 from tools.pocket.train.vision_data import SEED, Item, Labels
-from tools.pocket.train.vision_model import VisionTrainer, split
+from tools.pocket.train.vision_model import VisionTrainer
 
 PATCHES = 2400
 # Held-out pictures of each kind, and which labels they measure.
@@ -70,9 +70,9 @@ class VisionJob:
         figures: dict[str, float] = {}
         for name, items in self.heldout.items():
             with torch.no_grad(), autocast():
-                _, by_row = self.trainer(items)
+                *_, by_row = self.trainer(items)
             labels = Labels.concat([item.labels for item in items])
-            found = {key: logits.argmax(dim=-1) for key, logits in split(by_row).items()}
+            found = {key: logits.argmax(dim=-1) for key, logits in by_row.items()}
             if name.startswith("print"):
                 figures[name] = share(found["characters"], labels.characters)
             elif name == "pair":

@@ -11,7 +11,7 @@ import torch
 from encoders.vision.packing import Grid
 from encoders.vision.preprocess import to_patches
 from tools.pocket.data import canvas, clips, printed, scenes
-from tools.pocket.data.labels import IGNORE, Facts
+from tools.pocket.data.labels import IGNORE, SLOTS, Facts
 from tools.pocket.data.sample import Split, Stream, stream
 
 PATCH, TEMPORAL, MERGE = 16, 2, 2
@@ -26,7 +26,8 @@ class Labels:
     """Classes of n patches in the tower's order, int64; -1 is no label.
 
     ``colour``, ``shape``, ``size`` are [n, 2]: first and second frame (of a still: the same).
-    ``characters`` and ``numbers`` are [n, 4], ``thirds`` [n, 2] the third of the rows and of the
+    ``characters`` and ``numbers`` are [n, 4], ``slots`` [n, 4] the character there whose number
+    is 1, 2, 3 or 4, or 4 more; ``thirds`` [n, 2] the third of the rows and of the
     columns, ``cell`` [n, 2] the row and column of the merged patch. ``within`` [n] says what
     happens there between the item's two frames, ``event`` what happens in the whole clip,
     ``second`` when, ``ordinal`` which of its events that is, from 0, ``noun`` [n, 3] what it
@@ -38,6 +39,7 @@ class Labels:
     size: torch.Tensor
     characters: torch.Tensor
     numbers: torch.Tensor
+    slots: torch.Tensor
     thirds: torch.Tensor
     cell: torch.Tensor
     within: torch.Tensor
@@ -68,6 +70,19 @@ def block_order(values: np.ndarray) -> np.ndarray:
     return blocks.swapaxes(1, 2).reshape(rows * columns, *values.shape[2:])
 
 
+def slots(characters: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Of the characters and numbers [..., COLUMNS] of patches the characters by number modulo
+    SLOTS [..., SLOTS]; no label where two share a slot, or where one may be there."""
+    unknown = (characters == IGNORE).any(axis=-1)
+    found = np.zeros((*characters.shape[:-1], SLOTS), np.int64)
+    for slot in range(SLOTS):
+        here = (numbers > 0) & ((numbers - 1) % SLOTS == slot)
+        held = np.where(here, characters, 0).max(axis=-1)
+        other = (here & (characters != held[..., None])).any(axis=-1)
+        found[..., slot] = np.where(other | (unknown & (held == 0)), IGNORE, held)
+    return found
+
+
 def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
     """The item of uint8 frames [1 or 2, H, W, 3] and what each shows."""
     size = canvas.resized(*frames.shape[1:3])
@@ -80,12 +95,14 @@ def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
     printed_on = first.characters, first.numbers
     if len(facts) == 2:
         printed_on = (np.full_like(first.characters, IGNORE),) * 2
+    held = slots(*printed_on)
     arrays = (
         *(
             np.stack([getattr(first, name), getattr(second, name)], axis=-1)
             for name in ("colour", "shape", "size")
         ),
         *printed_on,
+        held,
         at * 3 // (rows, columns),
         np.minimum(at // MERGE, CELLS - 1),
         *(np.full((rows, columns), IGNORE),) * 4,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,14 +11,15 @@ from torch import nn
 from encoders.vision.config import VisionConfig
 from encoders.vision.tower import VisionTower
 from tools.pocket import configs
-from tools.pocket.data.labels import CHARACTERS, COLUMNS, EVENTS, NUMBERS
+from tools.pocket.data.labels import CHARACTERS, COLUMNS, EVENTS, NUMBERS, SLOTS
 from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train.objectives import told_loss
 from tools.pocket.train.vision_data import CELLS, MERGE, Item, Labels
 
+Targets = tuple[tuple[str, int, int], ...]
 # Name, classes and number of predictions for each patch, in the order of the head's outputs.
-TARGETS = (
+TARGETS: Targets = (
     ("colour", len(COLOURS) + 1, 2),
     ("shape", len(SHAPES) + 1, 2),
     ("size", len(SIZES) + 1, 2),
@@ -27,21 +28,38 @@ TARGETS = (
     ("numbers", NUMBERS + 1, COLUMNS),
     ("cell", CELLS, 2),
     ("within", len(EVENTS) + 1, 1),
+    ("slots", len(CHARACTERS) + 1, SLOTS),
 )
-WIDTH = sum(classes * count for _, classes, count in TARGETS)
+# Known two blocks before the end, so that the last ones can tell characters apart by number.
+EARLY: Targets = tuple(target for target in TARGETS if target[0] in ("characters", "numbers"))
+WIDTH, EARLY_WIDTH = (
+    sum(classes * count for _, classes, count in targets) for targets in (TARGETS, EARLY)
+)
 WEIGHTS = {
     "colour": 1.0,
     "shape": 1.0,
     "size": 0.7,
     "characters": 2.5,
     "thirds": 0.3,
-    "numbers": 1.5,
+    "numbers": 2.0,
     "cell": 0.3,
     "within": 1.0,
+    "slots": 2.0,
 }
 WHERE = ("thirds", "cell")  # have no class for nothing
 BACKGROUND = 0.15
-ROWS = 0.7  # weight of the labels of merged rows against those of patches
+# What fills few patches, or comes seldom: narrow characters, and those at the end of a line.
+NARROW = {"I": 2.5, "1": 1.5, "J": 1.5, "L": 1.5, "T": 1.3, "F": 1.3}
+NARROW_WEIGHTS = (BACKGROUND, *(NARROW.get(character, 1.0) for character in CHARACTERS))
+CLASS_WEIGHTS = {
+    "characters": NARROW_WEIGHTS,
+    "slots": NARROW_WEIGHTS,
+    "numbers": (BACKGROUND, 1.0, 1.1, 1.3, 1.6, 2.0, 3.0),
+}
+# Weight of the labels early, of patches at the end, of merged rows.
+STAGES = (0.5, 1.0, 0.7)
+Logits = dict[str, torch.Tensor]  # [n, count, classes] float32, by name of the target
+Apart = Callable[[torch.Tensor], torch.Tensor]
 
 
 def build_tower(spec: PocketSpec) -> VisionTower:
@@ -57,53 +75,65 @@ def build_tower(spec: PocketSpec) -> VisionTower:
 
 
 class VisionTrainer(nn.Module):
-    """Per-patch labels on the blocks' output and on the rows that the language model gets."""
+    """Per-patch labels two blocks before the end, at the end, and on the rows that the language
+    model gets."""
 
     def __init__(self, spec: PocketSpec) -> None:
         super().__init__()
         self.tower = build_tower(spec)
         hidden = self.tower.config.hidden_size
+        self.early_head = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, EARLY_WIDTH))
         self.patch_head = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, WIDTH))
         out = self.tower.config.out_hidden_size
         self.row_head = nn.Linear(out, WIDTH * MERGE**2)
-        # The tower returns rows only: its merger's input is what the blocks say of each patch.
-        self._patches: torch.Tensor | None = None
-        self.tower.merger.register_forward_pre_hook(self._keep)
+        # The tower returns rows only: the inputs of its last blocks and of its merger are what is
+        # said of each patch.
+        self._kept: dict[nn.Module, torch.Tensor] = {}
+        self._stages = (self.tower.blocks[-2], self.tower.merger)
+        for stage in self._stages:
+            stage.register_forward_pre_hook(self._keep)
 
-    def _keep(self, _: nn.Module, inputs: tuple[torch.Tensor]) -> None:
-        self._patches = inputs[0]
+    def _keep(self, stage: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._kept[stage] = inputs[0]
 
-    def forward(self, items: Sequence[Item]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Predictions [n, WIDTH] of the n patches, from the blocks and from the rows."""
+    def predictions(self, rows: torch.Tensor, apart: Apart) -> tuple[Logits, ...]:
+        """Of each patch early, at the end and from the ``rows`` that the tower just returned;
+        ``apart`` is what the heads see of the model."""
+        early, patches = (apart(self._kept.pop(stage)) for stage in self._stages)
+        by_row = self.row_head(apart(rows)).view(-1, WIDTH)
+        return (
+            split(self.early_head(early), EARLY),
+            split(self.patch_head(patches)),
+            split(by_row),
+        )
+
+    def forward(self, items: Sequence[Item]) -> tuple[Logits, ...]:
+        """``predictions`` of the items."""
         rows = torch.cat(self.tower([(item.patches, item.grid) for item in items]))
-        patches, self._patches = self._patches, None
-        assert patches is not None
-        by_row = self.row_head(rows).view(-1, WIDTH)
-        return self.patch_head(patches), by_row
+        return self.predictions(rows, nn.Identity())
 
     def losses(self, items: Sequence[Item]) -> dict[str, torch.Tensor]:
         labels = Labels.concat([item.labels for item in items])
-        by_patch, by_row = self(items)
         found: dict[str, torch.Tensor | float] = {}
-        for weight, prediction in ((1.0, by_patch), (ROWS, by_row)):
-            for name, logits in split(prediction).items():
+        for weight, predicted in zip(STAGES, self(items), strict=True):
+            for name, logits in predicted.items():
                 loss = weight * target_loss(name, logits, labels)
                 found[name] = found.get(name, 0.0) + loss
         return {name: torch.as_tensor(value) for name, value in found.items()}
 
 
-def split(prediction: torch.Tensor) -> dict[str, torch.Tensor]:
-    """[n, WIDTH] to logits [n, count, classes] float32 by name."""
-    parts = prediction.float().split([classes * count for _, classes, count in TARGETS], dim=-1)
+def split(prediction: torch.Tensor, targets: Targets = TARGETS) -> Logits:
+    """[n, width] to the logits of each target."""
+    parts = prediction.float().split([classes * count for _, classes, count in targets], dim=-1)
     return {
         name: part.unflatten(-1, (count, classes))
-        for (name, classes, count), part in zip(TARGETS, parts, strict=True)
+        for (name, classes, count), part in zip(targets, parts, strict=True)
     }
 
 
 def target_loss(name: str, logits: torch.Tensor, labels: Labels) -> torch.Tensor:
     """Weighted mean cross-entropy over the patches that have this label; 0 where none has."""
-    weight = logits.new_ones(logits.shape[-1])
-    if name not in WHERE:
-        weight[0] = BACKGROUND
+    classes = logits.shape[-1]
+    usual = (1.0 if name in WHERE else BACKGROUND, *(1.0,) * (classes - 1))
+    weight = logits.new_tensor(CLASS_WEIGHTS.get(name, usual))
     return WEIGHTS[name] * told_loss(logits.flatten(0, 1), getattr(labels, name).flatten(), weight)
