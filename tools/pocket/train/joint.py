@@ -47,7 +47,14 @@ from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
 from tools.pocket.train.turns import telling_last
 from tools.pocket.train.vision_data import MERGE, SEED, Item, Labels, page
-from tools.pocket.train.vision_model import WIDTH, Logits, VisionTrainer, split, target_loss
+from tools.pocket.train.vision_model import (
+    STAGES,
+    WIDTH,
+    Logits,
+    VisionTrainer,
+    split,
+    target_loss,
+)
 from tools.pocket.trunk.model import Layer, TrunkOutput, compile_norms
 
 MEDIA_SHARES = {
@@ -195,8 +202,9 @@ class JointTraining(TrunkTraining):
         x = x.index_put(shown, rows.to(x.dtype))
         if self.trunk.training:
             labels = Labels.concat([items[i].labels for i in order])
-            for predicted in self.vision.predictions(seen, self._apart):
-                self.tower_labels = self.tower_labels + labelled(predicted, labels)
+            said = self.vision.predictions(seen, self._apart)
+            for weight, predicted in zip(STAGES, said, strict=True):
+                self.tower_labels = self.tower_labels + weight * labelled(predicted, labels)
         return x
 
     def losses(

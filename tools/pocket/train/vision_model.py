@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,10 +31,14 @@ TARGETS: Targets = (
     ("within", len(EVENTS) + 1, 1),
     ("slots", len(CHARACTERS) + 1, SLOTS),
 )
-# Known two blocks before the end, so that the last ones can tell characters apart by number.
-EARLY: Targets = tuple(target for target in TARGETS if target[0] in ("characters", "numbers"))
-WIDTH, EARLY_WIDTH = (
-    sum(classes * count for _, classes, count in targets) for targets in (TARGETS, EARLY)
+WIDTH = sum(classes * count for _, classes, count in TARGETS)
+# What is known of patches halfway, two blocks before the end, and there: each is built on what was
+# known before it. Things are compared and characters numbered; then these are sorted by number.
+HALFWAY = ("colour", "shape", "characters")
+KNOWN: tuple[Targets, ...] = (
+    tuple(target for target in TARGETS if target[0] in HALFWAY),
+    tuple(target for target in TARGETS if target[0] in (*HALFWAY, "numbers")),
+    TARGETS,
 )
 WEIGHTS = {
     "colour": 1.0,
@@ -56,8 +61,7 @@ CLASS_WEIGHTS = {
     "slots": NARROW_WEIGHTS,
     "numbers": (BACKGROUND, 1.0, 1.1, 1.3, 1.6, 2.0, 3.0),
 }
-# Weight of the labels early, of patches at the end, of merged rows.
-STAGES = (0.5, 1.0, 0.7)
+STAGES = (0.5, 0.7, 1.0, 1.0)  # weights of what is known where, last of merged rows
 Logits = dict[str, torch.Tensor]  # [n, count, classes] float32, by name of the target
 Apart = Callable[[torch.Tensor], torch.Tensor]
 
@@ -75,37 +79,35 @@ def build_tower(spec: PocketSpec) -> VisionTower:
 
 
 class VisionTrainer(nn.Module):
-    """Per-patch labels two blocks before the end, at the end, and on the rows that the language
-    model gets."""
+    """Labels of every patch on the way through the tower, and of the rows that the language model
+    gets."""
 
     def __init__(self, spec: PocketSpec) -> None:
         super().__init__()
         self.tower = build_tower(spec)
-        hidden = self.tower.config.hidden_size
-        self.early_head = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, EARLY_WIDTH))
-        self.patch_head = nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, WIDTH))
-        out = self.tower.config.out_hidden_size
-        self.row_head = nn.Linear(out, WIDTH * MERGE**2)
-        # The tower returns rows only: the inputs of its last blocks and of its merger are what is
-        # said of each patch.
-        self._kept: dict[nn.Module, torch.Tensor] = {}
-        self._stages = (self.tower.blocks[-2], self.tower.merger)
-        for stage in self._stages:
-            stage.register_forward_pre_hook(self._keep)
+        hidden, depth = self.tower.config.hidden_size, self.tower.config.depth
+        widths = [sum(classes * count for _, classes, count in targets) for targets in KNOWN]
+        self.patch_heads = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, width)) for width in widths
+        )
+        self.row_head = nn.Linear(self.tower.config.out_hidden_size, WIDTH * MERGE**2)
+        # The tower returns rows only: what is known of patches are inputs of its parts.
+        blocks, self._kept = self.tower.blocks, dict[int, torch.Tensor]()
+        parts = (blocks[depth // 2], blocks[depth - 2], self.tower.merger)
+        for number, part in enumerate(parts):
+            part.register_forward_pre_hook(partial(self._keep, number))
 
-    def _keep(self, stage: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        self._kept[stage] = inputs[0]
+    def _keep(self, number: int, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._kept[number] = inputs[0]
 
     def predictions(self, rows: torch.Tensor, apart: Apart) -> tuple[Logits, ...]:
-        """Of each patch early, at the end and from the ``rows`` that the tower just returned;
-        ``apart`` is what the heads see of the model."""
-        early, patches = (apart(self._kept.pop(stage)) for stage in self._stages)
-        by_row = self.row_head(apart(rows)).view(-1, WIDTH)
-        return (
-            split(self.early_head(early), EARLY),
-            split(self.patch_head(patches)),
-            split(by_row),
-        )
+        """What is said of each patch at each of ``STAGES``, last by the ``rows`` that the tower has
+        just returned; ``apart`` is what the heads see of the model."""
+        by_patch = [
+            split(head(apart(self._kept.pop(number))), targets)
+            for number, (head, targets) in enumerate(zip(self.patch_heads, KNOWN, strict=True))
+        ]
+        return (*by_patch, split(self.row_head(apart(rows)).view(-1, WIDTH)))
 
     def forward(self, items: Sequence[Item]) -> tuple[Logits, ...]:
         """``predictions`` of the items."""
