@@ -42,9 +42,9 @@ def streamed(client: OpenAI, *parts: Part) -> str:
 
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Part]]:
-    folder = tmp_path_factory.mktemp("media")
     """In the words that the model was taught: between two answers that are equally likely to it
     the size of a batch may decide."""
+    folder = tmp_path_factory.mktemp("media")
     red, blue = image("square", "red"), image("circle", "blue", "JPEG")
     seen = text("What is in the image?")
     return {

@@ -287,8 +287,8 @@ def print_pages(count: int) -> list[Item]:
 
 def labelled(predicted: Logits, labels: Labels) -> torch.Tensor:
     """Weighted sum of the label losses of predictions."""
-    parts = predicted.items()
-    return torch.stack([target_loss(name, logits, labels) for name, logits in parts]).sum()
+    losses = [target_loss(name, logits, labels) for name, logits in predicted.items()]
+    return torch.stack(losses).sum()
 
 
 def start_states(folder: Path) -> tuple[VisionTrainer, AudioTrainer, dict[str, Any]]:

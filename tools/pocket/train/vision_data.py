@@ -95,14 +95,13 @@ def item_of(frames: np.ndarray, facts: Sequence[Facts]) -> Item:
     printed_on = first.characters, first.numbers
     if len(facts) == 2:
         printed_on = (np.full_like(first.characters, IGNORE),) * 2
-    held = slots(*printed_on)
     arrays = (
         *(
             np.stack([getattr(first, name), getattr(second, name)], axis=-1)
             for name in ("colour", "shape", "size")
         ),
         *printed_on,
-        held,
+        slots(*printed_on),
         at * 3 // (rows, columns),
         np.minimum(at // MERGE, CELLS - 1),
         *(np.full((rows, columns), IGNORE),) * 4,

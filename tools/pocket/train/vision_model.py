@@ -31,7 +31,14 @@ TARGETS: Targets = (
     ("within", len(EVENTS) + 1, 1),
     ("slots", len(CHARACTERS) + 1, SLOTS),
 )
-WIDTH = sum(classes * count for _, classes, count in TARGETS)
+
+
+def outputs(targets: Targets) -> list[int]:
+    """How many outputs of a head each target takes."""
+    return [classes * count for _, classes, count in targets]
+
+
+WIDTH = sum(outputs(TARGETS))
 # What is known of patches halfway, two blocks before the end, and there: each is built on what was
 # known before it. Things are compared and characters numbered; then these are sorted by number.
 HALFWAY = ("colour", "shape", "characters")
@@ -86,9 +93,9 @@ class VisionTrainer(nn.Module):
         super().__init__()
         self.tower = build_tower(spec)
         hidden, depth = self.tower.config.hidden_size, self.tower.config.depth
-        widths = [sum(classes * count for _, classes, count in targets) for targets in KNOWN]
         self.patch_heads = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, width)) for width in widths
+            nn.Sequential(nn.LayerNorm(hidden), nn.Linear(hidden, sum(outputs(targets))))
+            for targets in KNOWN
         )
         self.row_head = nn.Linear(self.tower.config.out_hidden_size, WIDTH * MERGE**2)
         # The tower returns rows only: what is known of patches are inputs of its parts.
@@ -126,7 +133,7 @@ class VisionTrainer(nn.Module):
 
 def split(prediction: torch.Tensor, targets: Targets = TARGETS) -> Logits:
     """[n, width] to the logits of each target."""
-    parts = prediction.float().split([classes * count for _, classes, count in targets], dim=-1)
+    parts = prediction.float().split(outputs(targets), dim=-1)
     return {
         name: part.unflatten(-1, (count, classes))
         for (name, classes, count), part in zip(targets, parts, strict=True)
