@@ -15,9 +15,9 @@ from tools.pocket.data.words import COLOURS, SHAPES, SIZES
 from tools.pocket.train.clip_labels import with_events
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
-from tools.pocket.train.pointer_targets import Numbers, pair_before, pointers
+from tools.pocket.train.pointer_targets import Numbers, pointers
 from tools.pocket.train.pointers import Pointer
-from tools.pocket.train.shown import Shown, placed
+from tools.pocket.train.shown import placed
 from tools.pocket.train.vision_data import MERGE, Item, item_of
 
 BEFORE = 3  # positions before the first row
@@ -301,28 +301,3 @@ def test_a_word_that_is_heard_before_its_event_is_seen_points_at_the_event() -> 
     )
     assert spans(seen) == [("two$", tuple(range(2 * rows, 3 * rows)))]
     assert spans(other) == [("seven", (4 * rows + 6, 4 * rows + 7)), ("$", ())]
-
-
-def walk() -> tuple[Clip, Prepared]:
-    """Three pairs of frames of 3 x 3 rows: a circle moves from row 0 to row 5 between the second
-    and the third frame, and at row 8 a star appears in the fourth."""
-    silent, _ = clip()
-    circle, star = (1, 1, 1), (1, 2, 1)
-
-    def facts(*places: int) -> Facts:
-        return scene_facts([(circle, star)[i] for i in range(len(places))], places)
-
-    shown = [facts(0), facts(0), facts(5), facts(5, 8), facts(5, 8), facts(5, 8)]
-    black = np.zeros((2, 96, 96, 3), np.uint8)
-    items = tuple(item_of(black, shown[i : i + 2]) for i in (0, 2, 4))
-    return silent, Prepared(items, None, ())
-
-
-def test_rows_of_a_clip_look_at_their_thing_or_their_place_one_pair_earlier() -> None:
-    film, ready = walk()
-    positions = [7 + i + 5 * (i // 9) for i in range(27)]
-    found = pair_before(Shown(film, ready, positions, []))
-    looked = {positions.index(p.position): [positions.index(t) for t in p.targets] for p in found}
-    expected = {row: [row - 9] for row in range(9, 27)}
-    expected[9 + 5] = [0]
-    assert looked == expected

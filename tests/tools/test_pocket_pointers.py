@@ -19,16 +19,16 @@ def test_the_loss_is_the_share_of_attention_that_misses_the_targets() -> None:
     x = torch.randn(2, 16, text.hidden_size, requires_grad=True)
     angles = trunk.angles(16, sliding=False)
     assert pointer_loss(layer, x, angles, [[], []]).item() == 0.0
-    pointers = [[], [Pointer(9, (2, 4)), Pointer(12, (2,))]]
+    pointers = [[], [Pointer(9, (2, 4)), Pointer(12, (2,), 0.25)]]
     loss = pointer_loss(layer, x, angles, pointers)
     q, k, _ = attention.project(layer.input_norm(x), angles)
     expected = []
     for group in range(attention.groups):
         head = group * (attention.heads // attention.groups)
-        for at, targets in ((9, [2, 4]), (12, [2])):
+        for at, targets, weight in ((9, [2, 4], 1.0), (12, [2], 0.25)):
             shares = (k[1, : at + 1, group] @ q[1, at, head]).softmax(0)
-            expected.append(-(shares[targets].sum() + LEAST).log())
-    torch.testing.assert_close(loss, torch.stack(expected).mean())
+            expected.append(-weight * (shares[targets].sum() + LEAST).log())
+    torch.testing.assert_close(loss, torch.stack(expected).sum() / (1.25 * attention.groups))
     optim = torch.optim.Adam(attention.parameters(), 0.01)
     for _ in range(100):
         optim.zero_grad()

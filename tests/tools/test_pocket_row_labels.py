@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tests.tools.test_pocket_pointer_targets import clip, scene, walk
+from tests.tools.test_pocket_pointer_targets import clip, scene
 from tools.pocket.data.labels import CHARACTERS, IGNORE, CharacterBox, Facts
 from tools.pocket.data.sample import Clip, Picture, Sound
 from tools.pocket.train.audio_model import VOCABULARY
@@ -59,19 +59,6 @@ def test_a_row_of_a_thing_knows_how_many_of_its_kind_there_are_so_far() -> None:
         "things": [(20, (0, 0, 0)), (22, (0, 0, 1)), (25, (1, 1, 2)), (27, (1, 2, 3))],
         "tracked": [],
     }
-
-
-def test_a_row_of_a_clip_knows_where_its_thing_is_and_was() -> None:
-    film, ready = walk()
-    found = row_labels([Shown(film, ready, list(range(27)), [])])["tracked"]
-    top_left, right, bottom_right = 1, 6, 9
-    assert found == [
-        (0, (top_left, IGNORE)),
-        (9 + 5, (right, top_left)),
-        (9 + 8, (bottom_right, 0)),
-        (18 + 5, (right, right)),
-        (18 + 8, (bottom_right, bottom_right)),
-    ]
 
 
 def test_a_token_knows_the_number_of_what_it_tells() -> None:

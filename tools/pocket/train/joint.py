@@ -33,8 +33,9 @@ from tools.pocket.train.media import (
     run_tower,
 )
 from tools.pocket.train.muon import MuonAdamW
+from tools.pocket.train.pair_before import pointers_before
 from tools.pocket.train.parallel import join
-from tools.pocket.train.pointer_targets import pair_before, pointers
+from tools.pocket.train.pointer_targets import pointers
 from tools.pocket.train.pointers import Pointer, pointer_loss
 from tools.pocket.train.row_labels import EARLY, RowHead, row_labels, told_labels
 from tools.pocket.train.run import arguments, parameter_groups, train, tune_process
@@ -97,7 +98,7 @@ class JointMix(TextMix):
         example.pointers, numbers = pointers(example, made, shown, self.encoder.tokenizer.decode)
         for about in shown:
             if isinstance(about.medium, Clip):
-                example.before += pair_before(about)
+                example.before += pointers_before(about)
         example.row_labels = row_labels(shown) | {"told": told_labels(numbers)}
         return example
 

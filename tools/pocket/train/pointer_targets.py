@@ -199,21 +199,6 @@ def shown_later(about: Shown) -> list[tuple[int, ...]]:
     ]
 
 
-def pair_before(about: Shown) -> list[Pointer]:
-    """From each row of a clip's frames but the first pair's to where its thing was in the last
-    frame of the pair before; if it shows none or that did not, to its place's row."""
-    rows = about.rows_of_pair
-    shapes = about.labels.shape.view(-1, MERGE**2, 2).tolist()
-    found = []
-    for row in range(rows, len(about.vision)):
-        mine = {shape for patch in shapes[row] for shape in patch if shape > 0}
-        pair = range((row // rows - 1) * rows, row // rows * rows)
-        there = [r for r in pair if mine & {shape for _, shape in shapes[r]}]
-        targets = tuple(about.vision[r] for r in there or [row - rows])
-        found.append(Pointer(about.vision[row], targets))
-    return found
-
-
 def heard(positions: list[int], start: float, stop: float) -> list[int]:
     """Those rows of a sound that hold its seconds ``start`` to ``stop``."""
     first, last = (int(second * AUDIO_ROWS_PER_SECOND) for second in (start, stop))

@@ -4,7 +4,7 @@ The rows of media know what is where, and which character or word, long before a
 finding one row among hundreds is learnt slowly from the few tokens that depend on it. So at each
 token of an answer that is about certain rows one head of each group is told to look at them.
 So are the rows of a clip, which have to find what their place showed a pair of frames earlier.
-``pointer_targets`` says which rows.
+``pointer_targets`` and ``pair_before`` say which rows.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ class Pointer:
 
     position: int
     targets: tuple[int, ...]
+    weight: float = 1.0
 
 
 def pointer_loss(
     layer: Layer, stream: torch.Tensor, angles: Rotary, pointers: Sequence[Sequence[Pointer]]
 ) -> torch.Tensor:
-    """Mean of -log of the share that the first head of each group gives to the targets; 0 without
-    pointers.
+    """Weighted mean of -log of the share that the first head of each group gives to the targets; 0
+    without pointers.
 
     ``stream`` [B, T, hidden] is what enters ``layer``, which sees everything; ``pointers`` are
     those of each row.
     """
-    losses = []
+    losses, weights = [], []
     chosen = [row for row, found in enumerate(pointers) if found]
     if not chosen:
         return stream.new_zeros(())
@@ -55,4 +56,6 @@ def pointer_loss(
             scores = (q[b, at, group * share] @ k[b, :, group].T).float()
             shares = scores.masked_fill(later, float("-inf")).softmax(-1)
             losses.append(-((shares * wanted).sum(-1) + LEAST).log())
-    return torch.cat(losses).mean()
+            weights += [pointer.weight for pointer in found]
+    weight = torch.tensor(weights)
+    return (torch.cat(losses) * weight).sum() / weight.sum()

@@ -7,8 +7,9 @@ modulo SLOTS; a row of sound the number of its word, the word, and what is seen 
 a row of what is seen after it was heard the word; a row of a thing how many of its kind there are
 so far; a listed word of a text how often it has occurred so far. A token of an answer that tells
 items in order knows the number of the next one. Early, after the layer in which rows of a clip look
-one pair back, they know where their thing is and where it was: from that follows whether it moved;
-and rows of print the numbers of their first and last character, by which they tell them apart.
+one pair back, they know where their thing is, and where and what it was a pair before: from that
+follows what happened; and rows of print the numbers of their first and last character, by which
+they tell them apart.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from torch import nn
 
 from tools.pocket.data.labels import CHARACTERS, IGNORE, SLOTS
 from tools.pocket.data.sample import Picture, Sound
-from tools.pocket.data.words import PLACES
+from tools.pocket.data.words import COLOURS, PLACES, SHAPES
 from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.clip_labels import KINDS, NOUNS, noun_of
 from tools.pocket.train.example import Example
 from tools.pocket.train.objectives import told_loss
+from tools.pocket.train.pair_before import tracked
 from tools.pocket.train.pointer_targets import Numbers, characters, heard, shown_later
 from tools.pocket.train.shown import Shown
 from tools.pocket.train.text_targets import MOST
@@ -41,7 +43,7 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "copied": (MOST, MOST),
     "things": (MOST_THINGS,) * 3,
     "told": (NUMBERS, SLOTS),
-    "tracked": (len(PLACES) + 1, len(PLACES) + 1),
+    "tracked": (len(PLACES) + 1, len(PLACES) + 1, len(COLOURS) + 1, len(SHAPES) + 1),
     "numbered": (NUMBERS, NUMBERS),
 }
 EARLY = ("tracked", "numbered")
@@ -64,7 +66,7 @@ def row_labels(shown: Sequence[Shown]) -> RowLabels:
         elif isinstance(medium, Sound):
             found["spoken"] += _spoken(medium, about)
         else:
-            found["tracked"] += _tracked(about)
+            found["tracked"] += tracked(about)
             if medium.sound is not None:
                 found["spoken"] += _spoken(medium.sound, about)
                 found["seen"] += _seen(medium.sound, about)
@@ -126,29 +128,6 @@ def _seen(sound: Sound, about: Shown) -> list[tuple[int, tuple[int, ...]]]:
         if word in VOCABULARY
         for row in rows
     ]
-
-
-def _tracked(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
-    """Of each row that shows one thing in its pair's later frame: where that is, and where it was
-    in the pair before; 0 is nowhere."""
-    pairs, rows = len(about.prepared.items), about.rows_of_pair
-    shapes = about.labels.shape[:, 1].view(pairs, -1)
-    thirds = about.labels.thirds.view(pairs, -1, 2).float()
-    found: list[tuple[int, tuple[int, ...]]] = []
-    before = dict[int, int]()
-    for pair in range(pairs):
-        there = dict[int, int]()
-        for shape in set(shapes[pair].tolist()) - {0, IGNORE}:
-            row, column = thirds[pair, shapes[pair] == shape].mean(dim=0).round().int().tolist()
-            there[shape] = 3 * row + column + 1
-        for row, patches in enumerate(shapes[pair].view(rows, -1).tolist()):
-            shown = set(patches) - {0, IGNORE}
-            if len(shown) == 1:
-                (shape,) = shown
-                was = before.get(shape, 0) if pair else IGNORE
-                found.append((about.vision[pair * rows + row], (there[shape], was)))
-        before = there
-    return found
 
 
 class RowHead(nn.Module):

@@ -60,13 +60,14 @@ WEIGHTS = {
 }
 WHERE = ("thirds", "cell")  # have no class for nothing
 BACKGROUND = 0.15
-# What fills few patches, or comes seldom: narrow characters, and those at the end of a line.
+# What fills few patches, or comes seldom: narrow characters, those at the end of a line, and moves.
 NARROW = {"I": 2.5, "1": 1.5, "J": 1.5, "L": 1.5, "T": 1.3, "F": 1.3}
 NARROW_WEIGHTS = (BACKGROUND, *(NARROW.get(character, 1.0) for character in CHARACTERS))
 CLASS_WEIGHTS = {
     "characters": NARROW_WEIGHTS,
     "slots": NARROW_WEIGHTS,
     "numbers": (BACKGROUND, 1.0, 1.1, 1.3, 1.6, 2.0, 3.0),
+    "within": (BACKGROUND, *(3.0 if event.startswith("moves") else 1.0 for event in EVENTS)),
 }
 STAGES = (0.5, 0.7, 1.0, 1.0)  # weights of what is known where, last of merged rows
 Logits = dict[str, torch.Tensor]  # [n, count, classes] float32, by name of the target
