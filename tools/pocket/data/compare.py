@@ -31,10 +31,13 @@ def _more(first: Scene, second: Scene, stream: Stream) -> tuple[str, str]:
     return f"Which image has more {noun}?", answer
 
 
-def compare(stream: Stream, turns: int = 3, names: tuple[str, ...] = ()) -> Sample:
+def compare(
+    stream: Stream, turns: int = 3, names: tuple[str, ...] = (), more: float = 0.2
+) -> Sample:
     """Two or three pictures, most of them scenes, and questions by order. Skill "compare".
 
-    ``names`` are the fonts of printed pictures, by default the split's.
+    ``names`` are the fonts of printed pictures, by default the split's; ``more`` is the share of
+    questions about two scenes that ask which has more of a kind.
     """
     rng = stream.rng
     count = rng.choice((2, 2, 3))
@@ -53,11 +56,11 @@ def compare(stream: Stream, turns: int = 3, names: tuple[str, ...] = ()) -> Samp
         k = rng.randrange(count)
         _, about, text = shown[k]
         kind = rng.random()
-        if kind < 0.2 and count == 2 and len(drawn) == 2:
+        if kind < more and count == 2 and len(drawn) == 2:
             pairs.setdefault(*_more(drawn[0], drawn[1], stream))
         elif about is None:
             pairs.setdefault(f"What does the {ORDINALS[k]} image say?", text)
-        elif kind < 0.6:
+        elif kind < (1 + more) / 2:
             pairs.setdefault(f"What is in the {ORDINALS[k]} image?", text)
         else:
             for question, reply in questions(about, rng, 1):
