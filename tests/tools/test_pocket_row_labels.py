@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from tests.tools.test_pocket_pointer_targets import clip, scene
@@ -14,7 +15,9 @@ from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
 from tools.pocket.train.row_labels import NUMBERS, RowHead, row_labels, told_labels
-from tools.pocket.train.shown import Shown
+from tools.pocket.train.shown import Shown, Thing
+from tools.pocket.train.thing_counts import FIRST, pointers_to_same
+from tools.pocket.train.thing_counts import MOST as MOST_THINGS
 from tools.pocket.train.vision_data import item_of
 
 NOTHING = (IGNORE,) * 4  # is known to happen
@@ -58,6 +61,24 @@ def test_a_row_of_a_thing_knows_how_many_of_its_kind_there_are_so_far() -> None:
         "seen": [],
         "things": [(20, (0, 0, 0)), (22, (0, 0, 1)), (25, (1, 1, 2)), (27, (1, 2, 3))],
         "tracked": [],
+    }
+
+
+def test_a_row_of_a_thing_looks_at_the_one_of_its_kind_before_it() -> None:
+    circle, star, third = (20, 23), (22,), (25,)
+    things = [("red", "circle", circle), ("blue", "star", star), ("blue", "star", third)]
+    about = Shown(*scene(), [], [])
+    about.__dict__["things"] = [Thing(*thing) for thing in (*things, ("red", "star", (21, 27)))]
+    found = {(p.position, p.group): (p.targets, p.weight) for p in pointers_to_same(about)}
+    colour, shape = 0, 1
+    assert found == {
+        **{(row, kind): ((row,), FIRST) for row in (20, 23, 22) for kind in (colour, shape)},
+        **{(25, kind): (star, 1.0) for kind in (colour, shape)},
+        # The first row of the last thing comes before others are complete.
+        (21, colour): ((20,), 1.0),
+        (21, shape): ((21,), FIRST),
+        (27, colour): (circle, 1.0),
+        (27, shape): (third, 1.0),
     }
 
 
@@ -134,3 +155,19 @@ def test_the_head_learns_the_labels_and_only_they_count() -> None:
         head.loss(stream, [line, heard]).backward()
         optim.step()
     assert head.loss(stream, [line, heard]).item() < 0.1 * first
+
+
+def test_the_first_of_a_kind_weighs_less() -> None:
+    head, stream = RowHead(16), torch.randn(1, 6, 16)
+
+    def loss(colour: int) -> float:
+        of_things = Example("look", [], [])
+        of_things.row_labels = {"things": [(1, (0, 1, 1)), (2, (colour, 1, 1))]}
+        return head.loss(stream, [of_things]).item()
+
+    logits = head.heads["things"](head.norm(stream[0, [1, 2]])).split(MOST_THINGS, -1)
+    first, second = -logits[0].log_softmax(-1).detach()
+    weighted = (0.15 * first[0] + second[1]) / 1.15
+    assert loss(1) - loss(0) == pytest.approx(
+        float(weighted - (first[0] + second[0]) / 2), abs=1e-5
+    )

@@ -25,6 +25,7 @@ KINDS = len(EVENTS) + 1  # 0: nothing happens
 NOUNS = (len(COLOURS) + 1, len(SHAPES) + 1, len(COLOURS) + 1)  # was, shape, becomes; 0: none
 SIZES = (KINDS, SECONDS, *NOUNS, ORDINALS)
 NOTHING = 0.15  # weight of that class
+WHAT = 3.0  # weight of what happens: most patches say that nothing does
 EVERYTHING = -1
 
 
@@ -106,13 +107,16 @@ class EventHead(nn.Module):
         self.head = nn.Linear(hidden, MERGE**2 * sum(SIZES))
 
     def loss(self, rows: torch.Tensor, labels: Labels) -> torch.Tensor:
-        """Sum of the mean cross-entropies over the labelled patches of ``rows`` [n / 4, hidden];
-        0 where nothing is labelled."""
+        """Weighted sum of the mean cross-entropies over the labelled patches of ``rows``
+        [n / 4, hidden]; 0 where nothing is labelled."""
         predicted = self.head(self.norm(rows)).view(-1, sum(SIZES)).float()
         weight = predicted.new_ones(KINDS)
         weight[0] = NOTHING
         total = predicted.new_zeros(())
         told = (labels.event, labels.second, *labels.noun.unbind(1), labels.ordinal)
         for part, (logits, wanted) in enumerate(zip(predicted.split(SIZES, 1), told, strict=True)):
-            total = total + told_loss(logits, wanted, None if part else weight)
+            if part:
+                total = total + told_loss(logits, wanted)
+            else:
+                total = total + WHAT * told_loss(logits, wanted, weight)
         return total

@@ -30,8 +30,8 @@ class Example:
 
     ``vision`` and ``audio``: positions of embedding rows, in the order of the encoders' output.
     ``turns``: (start, stop) of each supervised run. ``media``: what the rows are made from.
-    ``pointers``: where answers have to look, and ``before``: where rows of clips do, in the pair
-    before (``pointers``). ``row_labels``: what rows hold, by kind (``row_labels``).
+    ``pointers``: where answers have to look, and ``before``: where rows of media do, at what
+    came before (``pointers``). ``row_labels``: what rows hold, by kind (``row_labels``).
     """
 
     skill: str

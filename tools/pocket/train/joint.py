@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tools.pocket.data.mixture import LONG, long_sample, sample
-from tools.pocket.data.sample import Clip, Sample, Split, stream
+from tools.pocket.data.sample import Clip, Picture, Sample, Split, stream
 from tools.pocket.data.voices import CACHE
 from tools.pocket.spec import PocketSpec
 from tools.pocket.train.audio_model import AudioTrainer
@@ -43,6 +43,7 @@ from tools.pocket.train.shipped import fill_from
 from tools.pocket.train.shown import placed
 from tools.pocket.train.text_mix import Reach, TextMix, varied
 from tools.pocket.train.text_targets import copied, occurrences
+from tools.pocket.train.thing_counts import pointers_to_same
 from tools.pocket.train.tokens_recall import Level
 from tools.pocket.train.towers import load_audio_trainer, load_vision_trainer
 from tools.pocket.train.trunk import CHECKPOINT, HELDOUT_SEED, TrunkTraining
@@ -72,7 +73,7 @@ LABELS = 0.3  # weight of patch and row labels
 EVENTS = 0.3  # weight of what happens in clips
 ROWS = 0.3  # weight of the characters and words that rows hold
 POINTERS = 1.0  # weight of where answers look
-BEFORE = 0.3  # weight of where rows of clips look
+BEFORE = 0.5  # weight of where rows of media look
 COPIED = ("copy", "long", "rearrange")  # skills whose answers repeat a part of the prompt
 COUNTED = ("count", "occur")  # skills in which words may be counted
 TOWER_RATE = 0.7  # of the trunk's learning rate
@@ -99,6 +100,8 @@ class JointMix(TextMix):
         for about in shown:
             if isinstance(about.medium, Clip):
                 example.before += pointers_before(about)
+            elif isinstance(about.medium, Picture):
+                example.before += pointers_to_same(about)
         example.row_labels = row_labels(shown) | {"told": told_labels(numbers)}
         return example
 

@@ -22,18 +22,20 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class Pointer:
-    """The token at ``position`` has to look at the rows at ``targets``."""
+    """The token at ``position`` has to look at the rows at ``targets``, with the first head of
+    ``group`` or, if None, of each group."""
 
     position: int
     targets: tuple[int, ...]
     weight: float = 1.0
+    group: int | None = None
 
 
 def pointer_loss(
     layer: Layer, stream: torch.Tensor, angles: Rotary, pointers: Sequence[Sequence[Pointer]]
 ) -> torch.Tensor:
-    """Weighted mean of -log of the share that the first head of each group gives to the targets; 0
-    without pointers.
+    """Weighted mean of -log of the share that a group's first head gives to the targets; 0 without
+    pointers.
 
     ``stream`` [B, T, hidden] is what enters ``layer``, which sees everything; ``pointers`` are
     those of each row.
@@ -56,6 +58,6 @@ def pointer_loss(
             scores = (q[b, at, group * share] @ k[b, :, group].T).float()
             shares = scores.masked_fill(later, float("-inf")).softmax(-1)
             losses.append(-((shares * wanted).sum(-1) + LEAST).log())
-            weights += [pointer.weight for pointer in found]
+            weights += [p.weight if p.group in (None, group) else 0.0 for p in found]
     weight = torch.tensor(weights)
     return (torch.cat(losses) * weight).sum() / weight.sum()

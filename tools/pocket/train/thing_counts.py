@@ -12,10 +12,12 @@ from collections import Counter
 
 from tools.pocket.data.words import COLOURS, SHAPES
 from tools.pocket.train.mentioned import mentioned
+from tools.pocket.train.pointers import Pointer
 from tools.pocket.train.shown import Shown
 
 MOST = 6  # things that are told apart by their number; the last stands for all after
 MORE = "Which image has more"
+FIRST = 0.1  # weight of the pointer of a row whose thing is the first of its kind
 COUNTING = re.compile(rf"How many .*are there|Count the objects|{MORE}")
 
 
@@ -29,6 +31,21 @@ def thing_labels(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
         labels |= dict.fromkeys(thing.rows, tuple(min(seen[k], MOST - 1) for k in kinds))
         seen.update(kinds)
     return sorted(labels.items())
+
+
+def pointers_to_same(about: Shown) -> list[Pointer]:
+    """From each row of a thing to the last thing before it of the same colour, with group 0, and of
+    the same shape, with group 1; to the row itself where it sees none."""
+    found = []
+    last: dict[str, tuple[int, ...]] = {}
+    for thing in about.things:
+        for group, kind in enumerate((thing.colour, thing.shape)):
+            for row in thing.rows:
+                targets = tuple(other for other in last.get(kind, ()) if other < row)
+                weight = 1.0 if targets else FIRST
+                found.append(Pointer(row, targets or (row,), weight, group))
+            last[kind] = thing.rows
+    return found
 
 
 def last_counted(question: str, about: Shown) -> tuple[int, ...]:

@@ -55,7 +55,7 @@ WEIGHTS = {
     "thirds": 0.3,
     "numbers": 2.0,
     "cell": 0.3,
-    "within": 1.0,
+    "within": 3.0,
     "slots": 2.0,
 }
 WHERE = ("thirds", "cell")  # have no class for nothing
