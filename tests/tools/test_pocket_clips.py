@@ -20,11 +20,11 @@ from video.source import Source
 
 
 def script_of(
-    index: int, seconds: int = 8, fps: int = 8, moving: int = 1
+    index: int, seconds: int = 8, fps: int = 8, busy: int = 1
 ) -> tuple[Script, np.ndarray]:
     source = stream("train", "script", 0, index)
     times = clips.clip_of(clips.Colours(96, 96, ("red",), ()), seconds, fps).times()
-    return clips.random_script(source, times, moving), times
+    return clips.random_script(source, times, busy), times
 
 
 def state(script: Script, time: float) -> set[tuple[str, str, str]]:
@@ -69,13 +69,15 @@ def test_the_story_names_each_event_once_and_in_order() -> None:
         assert all(line.endswith(e.verb) for line, e in zip(lines, script.events, strict=True))
 
 
-def test_things_move_as_much_more_often_as_asked() -> None:
-    def moves(moving: int) -> int:
-        told = [tell(script_of(index, moving=moving)[0]) for index in range(150)]
-        return sum(story.count(" moves ") for story in told)
+def test_things_move_and_turn_as_much_more_often_as_asked() -> None:
+    def told(busy: int) -> list[int]:
+        stories = "\n".join(tell(script_of(index, busy=busy)[0]) for index in range(150))
+        return [stories.count(f" {verb}") for verb in ("disappears", "moves ", "turns ")]
 
-    # Of three verbs of one that can move, one or three of five.
-    assert 1.3 < moves(3) / moves(1) < 2.3
+    seldom, often = told(1), told(3)
+    for verb in (1, 2):
+        # Not three times: a thing that cannot move turns or disappears.
+        assert 1.8 < (often[verb] / often[0]) / (seldom[verb] / seldom[0]) < 4.5
 
 
 def test_the_same_time_gives_the_same_frame() -> None:

@@ -104,11 +104,11 @@ def watch(
     sound: float = 0.3,
     source: VoiceSource = any_voice,
     colours: float = 0.2,
-    moving: int = 1,
+    busy: int = 1,
 ) -> Sample:
     """A clip and up to ``turns`` questions. Skill "watch"; ``detail["frames"]`` is how many frames
     the server samples. ``sound`` is the share of clips in which words are spoken at the events,
-    ``colours`` that of clips of full-frame colours; ``moving`` as in ``clips.random_script``."""
+    ``colours`` that of clips of full-frame colours; ``busy`` as in ``clips.random_script``."""
     rng = stream.rng
     seconds = seconds or rng.choice(clips.SECONDS)
     fps = rng.choice((4, 5, 8, 10))
@@ -119,7 +119,7 @@ def watch(
         moments = list(script.changes)
         pairs = _colour_pairs(script, stream)
     else:
-        script = clips.random_script(stream, times, moving)
+        script = clips.random_script(stream, times, busy)
         moments = [event.time for event in script.events]
         pairs = [(rng.choice(WHAT), tell(script)), *_event_pairs(script, stream)]
     track: Sound | None = None

@@ -141,7 +141,7 @@ def _event_times(stream: Stream, times: np.ndarray, count: int) -> list[float]:
     return found
 
 
-def _verbs(stream: Stream, thing: Thing, taken: set[str], shown: bool, moving: int) -> list[str]:
+def _verbs(stream: Stream, thing: Thing, taken: set[str], shown: bool, busy: int) -> list[str]:
     if not shown:
         return ["appears"]
     row, column = divmod(PLACES.index(thing.place), 3)
@@ -151,13 +151,13 @@ def _verbs(stream: Stream, thing: Thing, taken: set[str], shown: bool, moving: i
         if 0 <= r <= 2 and 0 <= c <= 2 and PLACES[r * 3 + c] not in taken:
             moves.append(f"moves {name}")
     turn = stream.rng.choice([colour for colour in COLOURS if colour != thing.colour])
-    verbs = ["disappears", f"turns {turn}"]
-    return [*verbs, *[stream.rng.choice(moves)] * moving] if moves else verbs
+    verbs = [f"turns {turn}", *([stream.rng.choice(moves)] if moves else [])]
+    return ["disappears", *verbs * busy]
 
 
-def random_script(stream: Stream, times: np.ndarray, moving: int = 1) -> Script:
+def random_script(stream: Stream, times: np.ndarray, busy: int = 1) -> Script:
     """One to three things of different colours and shapes, and one to four events. A thing moves
-    ``moving`` times as often as it turns another colour."""
+    or turns another colour ``busy`` times as often as it disappears."""
     rng = stream.rng
     height, width = (rng.randrange(96, 162, 2) for _ in range(2))
     count = rng.choice((1, 2, 2, 3))
@@ -179,7 +179,7 @@ def random_script(stream: Stream, times: np.ndarray, moving: int = 1) -> Script:
         number = rng.choice([i for i in free if i in hidden] or free)
         # Hidden things keep their place, so nothing moves onto it.
         taken = {thing.place for i, thing in now.items() if i not in gone}
-        verb = rng.choice(_verbs(stream, now[number], taken, number not in hidden, moving))
+        verb = rng.choice(_verbs(stream, now[number], taken, number not in hidden, busy))
         event = Event(time, verb, number)
         events.append(event)
         hidden.discard(number)

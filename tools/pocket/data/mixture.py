@@ -38,7 +38,7 @@ SKILLS: dict[str, Callable[[Stream], Sample]] = {
 LONG: dict[str, Callable[[Stream, int], Sample]] = {
     "look": look,
     "compare": partial(compare, more=0.4),
-    "watch": partial(watch, colours=0.35, sound=0.4, moving=3),
+    "watch": partial(watch, colours=0.35, sound=0.4, busy=2),
 }
 
 
