@@ -16,7 +16,7 @@ from torch import nn
 from tools.pocket.data.labels import EVENTS, IGNORE, Happening
 from tools.pocket.data.sample import Clip
 from tools.pocket.data.words import COLOURS, SHAPES
-from tools.pocket.train.objectives import told_loss
+from tools.pocket.train.objectives import first_weighs, told_loss
 from tools.pocket.train.vision_data import MERGE, Item, Labels
 
 SECONDS = 32
@@ -110,13 +110,9 @@ class EventHead(nn.Module):
         """Weighted sum of the mean cross-entropies over the labelled patches of ``rows``
         [n / 4, hidden]; 0 where nothing is labelled."""
         predicted = self.head(self.norm(rows)).view(-1, sum(SIZES)).float()
-        weight = predicted.new_ones(KINDS)
-        weight[0] = NOTHING
-        total = predicted.new_zeros(())
         told = (labels.event, labels.second, *labels.noun.unbind(1), labels.ordinal)
-        for part, (logits, wanted) in enumerate(zip(predicted.split(SIZES, 1), told, strict=True)):
-            if part:
-                total = total + told_loss(logits, wanted)
-            else:
-                total = total + WHAT * told_loss(logits, wanted, weight)
+        event, *others = zip(predicted.split(SIZES, 1), told, strict=True)
+        total = WHAT * told_loss(*event, first_weighs(NOTHING, event[0]))
+        for logits, wanted in others:
+            total = total + told_loss(logits, wanted)
         return total

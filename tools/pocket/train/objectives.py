@@ -27,6 +27,13 @@ def told_loss(
     return F.cross_entropy(logits, wanted, weight, ignore_index=IGNORE)
 
 
+def first_weighs(weight: float, logits: torch.Tensor) -> torch.Tensor:
+    """Weights of the classes of ``logits`` [n, classes]: ``weight`` of class 0, 1 of the others."""
+    weights = logits.new_ones(logits.shape[1])
+    weights[0] = weight
+    return weights
+
+
 class PreviousHeads(nn.Module):
     """Name the tokens at p-1, p-2 and p-3 from the stream after layer index 1; training only.
 

@@ -25,7 +25,7 @@ from tools.pocket.data.words import COLOURS, PLACES, SHAPES
 from tools.pocket.train.audio_model import VOCABULARY
 from tools.pocket.train.clip_labels import KINDS, NOUNS, noun_of
 from tools.pocket.train.example import Example
-from tools.pocket.train.objectives import told_loss
+from tools.pocket.train.objectives import first_weighs, told_loss
 from tools.pocket.train.pair_before import tracked
 from tools.pocket.train.pointer_targets import Numbers, characters, heard, shown_later
 from tools.pocket.train.shown import Shown
@@ -48,7 +48,7 @@ SIZES: Mapping[str, tuple[int, ...]] = {
 }
 EARLY = ("tracked", "numbered")
 # Weights of class 0 by part, where most rows have it: the first of a kind, the first time.
-FIRST: Mapping[str, tuple[float, ...]] = {"copied": (0.15, 0.15), "things": (0.15, 0.15, 1.0)}
+USUAL: Mapping[str, tuple[float, ...]] = {"copied": (0.15, 0.15), "things": (0.15, 0.15, 1.0)}
 LATE = tuple(kind for kind in SIZES if kind not in EARLY)
 RowLabels = dict[str, list[tuple[int, tuple[int, ...]]]]
 Held = list[tuple[int, list[int]]]
@@ -154,9 +154,7 @@ class RowHead(nn.Module):
             rows, places = ([label[i] for label in labels] for i in (0, 1))
             wanted = torch.tensor([classes for *_, classes in labels])
             logits = head(self.norm(stream[rows, places])).float().split(SIZES[kind], dim=-1)
-            first = FIRST.get(kind, (1.0,) * len(logits))
-            for part, classes, usual in zip(logits, wanted.unbind(1), first, strict=True):
-                weight = part.new_ones(part.shape[1])
-                weight[0] = usual
-                total = total + told_loss(part, classes, weight)
+            usual = USUAL.get(kind, (1.0,) * len(logits))
+            for part, classes, weight in zip(logits, wanted.unbind(1), usual, strict=True):
+                total = total + told_loss(part, classes, first_weighs(weight, part))
         return total
