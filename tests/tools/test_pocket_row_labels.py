@@ -16,7 +16,7 @@ from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
 from tools.pocket.train.row_labels import NUMBERS, RowHead, row_labels, told_labels
 from tools.pocket.train.shown import Shown, Thing
-from tools.pocket.train.thing_counts import FIRST, pointers_to_same
+from tools.pocket.train.thing_counts import FIRST, NONE, pointers_to_same
 from tools.pocket.train.thing_counts import MOST as MOST_THINGS
 from tools.pocket.train.vision_data import item_of
 
@@ -72,11 +72,11 @@ def test_a_row_of_a_thing_looks_at_the_one_of_its_kind_before_it() -> None:
     found = {(p.position, p.group): (p.targets, p.weight) for p in pointers_to_same(about)}
     colour, shape = 0, 1
     assert found == {
-        **{(row, kind): ((row,), FIRST) for row in (20, 23, 22) for kind in (colour, shape)},
+        **{(row, kind): ((NONE,), FIRST) for row in (20, 23, 22) for kind in (colour, shape)},
         **{(25, kind): (star, 1.0) for kind in (colour, shape)},
         # The first row of the last thing comes before others are complete.
         (21, colour): ((20,), 1.0),
-        (21, shape): ((21,), FIRST),
+        (21, shape): ((NONE,), FIRST),
         (27, colour): (circle, 1.0),
         (27, shape): (third, 1.0),
     }

@@ -17,6 +17,7 @@ from tools.pocket.train.shown import Shown
 
 MOST = 6  # things that are told apart by their number; the last stands for all after
 MORE = "Which image has more"
+NONE = 0  # position that stands for no thing
 FIRST = 0.1  # weight of the pointer of a row whose thing is the first of its kind
 COUNTING = re.compile(rf"How many .*are there|Count the objects|{MORE}")
 
@@ -35,7 +36,7 @@ def thing_labels(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
 
 def pointers_to_same(about: Shown) -> list[Pointer]:
     """From each row of a thing to the last thing before it of the same colour, with group 0, and of
-    the same shape, with group 1; to the row itself where it sees none."""
+    the same shape, with group 1; where it sees none to the first token, which says nothing."""
     found = []
     last: dict[str, tuple[int, ...]] = {}
     for thing in about.things:
@@ -43,7 +44,7 @@ def pointers_to_same(about: Shown) -> list[Pointer]:
             for row in thing.rows:
                 targets = tuple(other for other in last.get(kind, ()) if other < row)
                 weight = 1.0 if targets else FIRST
-                found.append(Pointer(row, targets or (row,), weight, group))
+                found.append(Pointer(row, targets or (NONE,), weight, group))
             last[kind] = thing.rows
     return found
 
