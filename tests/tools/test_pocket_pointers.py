@@ -37,15 +37,15 @@ def test_the_loss_is_the_share_of_attention_that_misses_the_targets() -> None:
     assert pointer_loss(layer, x, angles, pointers).item() < 0.3 * loss.item()
 
 
-def test_a_pointer_may_be_of_one_group() -> None:
+def test_a_pointer_may_be_of_one_head() -> None:
     torch.manual_seed(0)
     text = tiny().text
     layer = next(x for x in Trunk(text).layers if not x.attention.window)  # type: ignore[union-attr]
     assert isinstance(layer, Layer)
     x, angles = torch.randn(1, 16, text.hidden_size), Trunk(text).angles(16, sliding=False)
-    groups = range(layer.attention.groups)
-    assert len(groups) > 1
-    apart = [pointer_loss(layer, x, angles, [[Pointer(9, (2,), group=g)]]) for g in groups]
+    heads = layer.attention.heads
+    apart = [pointer_loss(layer, x, angles, [[Pointer(9, (2,), head=h)]]) for h in range(heads)]
+    assert len({loss.item() for loss in apart}) == heads > layer.attention.groups > 1
+    firsts = torch.stack(apart[:: heads // layer.attention.groups])
     together = pointer_loss(layer, x, angles, [[Pointer(9, (2,))]])
-    torch.testing.assert_close(torch.stack(apart).mean(), together)
-    assert apart[0] != apart[1]
+    torch.testing.assert_close(firsts.mean(), together)

@@ -16,7 +16,7 @@ from tools.pocket.train.example import Example
 from tools.pocket.train.media import Prepared
 from tools.pocket.train.row_labels import NUMBERS, RowHead, row_labels, told_labels
 from tools.pocket.train.shown import Shown, Thing
-from tools.pocket.train.thing_counts import FIRST, NONE, pointers_to_same
+from tools.pocket.train.thing_counts import FIRST, HEADS, NONE, pointers_to_same
 from tools.pocket.train.thing_counts import MOST as MOST_THINGS
 from tools.pocket.train.vision_data import item_of
 
@@ -69,8 +69,8 @@ def test_a_row_of_a_thing_looks_at_the_one_of_its_kind_before_it() -> None:
     things = [("red", "circle", circle), ("blue", "star", star), ("blue", "star", third)]
     about = Shown(*scene(), [], [])
     about.__dict__["things"] = [Thing(*thing) for thing in (*things, ("red", "star", (21, 27)))]
-    found = {(p.position, p.group): (p.targets, p.weight) for p in pointers_to_same(about)}
-    colour, shape = 0, 1
+    found = {(p.position, p.head): (p.targets, p.weight) for p in pointers_to_same(about)}
+    colour, shape = HEADS
     assert found == {
         **{(row, kind): ((NONE,), FIRST) for row in (20, 23, 22) for kind in (colour, shape)},
         **{(25, kind): (star, 1.0) for kind in (colour, shape)},

@@ -22,13 +22,13 @@ LEAST = 1e-6
 
 @dataclass(frozen=True)
 class Pointer:
-    """The token at ``position`` has to look at the rows at ``targets``, with the first head of
-    ``group`` or, if None, of each group."""
+    """The token at ``position`` has to look at the rows at ``targets``, with this ``head`` or, if
+    None, with the first one of each group."""
 
     position: int
     targets: tuple[int, ...]
     weight: float = 1.0
-    group: int | None = None
+    head: int | None = None
 
 
 def pointer_loss(
@@ -48,16 +48,24 @@ def pointer_loss(
     q, k, _ = attention.project(layer.input_norm(stream[chosen]), angles)
     share = attention.heads // attention.groups
     for b, row in enumerate(chosen):
-        found = pointers[row]
-        at = torch.tensor([pointer.position for pointer in found])
-        wanted = torch.zeros(len(found), stream.shape[1], dtype=torch.bool)
-        for i, pointer in enumerate(found):
-            wanted[i, list(pointer.targets)] = True
-        later = torch.arange(stream.shape[1]) > at[:, None]
-        for group in range(attention.groups):
-            scores = (q[b, at, group * share] @ k[b, :, group].T).float()
+        for head, found in _by_head(pointers[row], range(0, attention.heads, share)).items():
+            at = torch.tensor([pointer.position for pointer in found])
+            wanted = torch.zeros(len(found), stream.shape[1], dtype=torch.bool)
+            for i, pointer in enumerate(found):
+                wanted[i, list(pointer.targets)] = True
+            later = torch.arange(stream.shape[1]) > at[:, None]
+            scores = (q[b, at, head] @ k[b, :, head // share].T).float()
             shares = scores.masked_fill(later, float("-inf")).softmax(-1)
             losses.append(-((shares * wanted).sum(-1) + LEAST).log())
-            weights += [p.weight if p.group in (None, group) else 0.0 for p in found]
+            weights += [pointer.weight for pointer in found]
     weight = torch.tensor(weights)
     return (torch.cat(losses) * weight).sum() / weight.sum()
+
+
+def _by_head(pointers: Sequence[Pointer], usual: Sequence[int]) -> dict[int, list[Pointer]]:
+    """The pointers of each head; those of none in particular are of all ``usual`` ones."""
+    found: dict[int, list[Pointer]] = {}
+    for pointer in pointers:
+        for head in usual if pointer.head is None else (pointer.head,):
+            found.setdefault(head, []).append(pointer)
+    return found

@@ -17,6 +17,7 @@ from tools.pocket.train.shown import Shown
 
 MOST = 6  # things that are told apart by their number; the last stands for all after
 MORE = "Which image has more"
+HEADS = (1, 5)  # that look for the same colour, and for the same shape
 NONE = 0  # position that stands for no thing
 FIRST = 0.1  # weight of the pointer of a row whose thing is the first of its kind
 COUNTING = re.compile(rf"How many .*are there|Count the objects|{MORE}")
@@ -35,16 +36,16 @@ def thing_labels(about: Shown) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def pointers_to_same(about: Shown) -> list[Pointer]:
-    """From each row of a thing to the last thing before it of the same colour, with group 0, and of
-    the same shape, with group 1; where it sees none to the first token, which says nothing."""
+    """From each row of a thing to the last thing before it of the same colour, and to that of the
+    same shape; where it sees none to the first token, which says nothing. One of `HEADS` each."""
     found = []
     last: dict[str, tuple[int, ...]] = {}
     for thing in about.things:
-        for group, kind in enumerate((thing.colour, thing.shape)):
+        for head, kind in zip(HEADS, (thing.colour, thing.shape), strict=True):
             for row in thing.rows:
                 targets = tuple(other for other in last.get(kind, ()) if other < row)
                 weight = 1.0 if targets else FIRST
-                found.append(Pointer(row, targets or (NONE,), weight, group))
+                found.append(Pointer(row, targets or (NONE,), weight, head))
             last[kind] = thing.rows
     return found
 
