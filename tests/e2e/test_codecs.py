@@ -24,7 +24,7 @@ pytestmark = pytest.mark.engine
 
 SECONDS, TURNS = 8, 6
 # Full-frame colours, and things that appear, move, turn and vanish.
-COLOURS, THINGS = (0, 1, 2, 4, 5), (0, 1, 3, 4, 10)
+COLOURS, THINGS = (0, 1, 2, 4, 5), (0, 1, 3, 4, 7)
 ORDER, TIME = ("What happens", "List", "Describe", "Which colours"), ("When does",)
 # A codec's losses may change an answer.
 FLOOR = 0.75
